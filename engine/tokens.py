@@ -1,0 +1,357 @@
+"""Tokens as bytes: what every id of a vocabulary stands for, text assembled from them, invisible characters made visible.
+
+Nothing here knows a model. A `Vocabulary` reads how its tokenizer spells bytes from the tokenizer's own pipeline
+(tokenizer.json: normalizer, pre_tokenizer, model, decoder), never from a class name.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+import secrets
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from engine.errors import RequestError
+
+BYTE_LEVEL, SENTENCEPIECE, WORDPIECE, SUFFIX, WORDS, PLAIN = (
+    "byte-level", "sentencepiece", "wordpiece", "suffix", "words", "plain")
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPACE_MARK = "\u2581"  # ▁
+
+
+class Vocabulary:
+    """A transformers fast tokenizer, seen as ids and bytes. `model` is what messages call its model.
+
+    `scheme` says how tokens spell bytes; `special` are the ids flagged special (end of text, chat marks); `control` are
+    those and the other added tokens that the chat template writes (`<think>`, say): the ids that typed text never becomes.
+    """
+
+    def __init__(self, tokenizer: Any, model: str | None = None):
+        if not getattr(tokenizer, "is_fast", False):
+            raise RequestError(f"The tokenizer of {model or 'this model'} has no tokenizer.json; only such tokenizers can be read.")
+        self.tokenizer = tokenizer
+        self.model = model or str(getattr(tokenizer, "name_or_path", "") or "this model")
+        self._pipeline: dict = json.loads(tokenizer.backend_tokenizer.to_str())
+        self._ids: dict[str, int] = tokenizer.get_vocab()
+        self._token_of: dict[int, str] = {i: token for token, i in self._ids.items()}
+        self._added: dict[int, str] = {a["id"]: a["content"] for a in self._pipeline["added_tokens"]}
+        flagged = {a["id"] for a in self._pipeline["added_tokens"] if a["special"]}
+        self.special: frozenset[int] = frozenset(flagged | set(tokenizer.all_special_ids))
+        # A token of white space, as Gemma has for line breaks, is ordinary text though templates write it too.
+        template = self.template or ""
+        self.control: frozenset[int] = self.special | {
+            i for i, content in self._added.items() if content in template and not content.isspace()}
+        self.scheme = _scheme(self._pipeline)
+        self.byte_fallback = "ByteFallback" in _kinds(self._pipeline["decoder"]) or bool(
+            self._pipeline["model"].get("byte_fallback"))
+        self._nonce = secrets.token_hex(8)
+
+    @classmethod
+    def load(cls, folder: str | Path, model: str | None = None) -> Vocabulary:
+        """Read the tokenizer in `folder`. Nothing is fetched and no code of the folder is run.
+
+        Raises RequestError if there is none, or if it cannot be read.
+        """
+        folder = Path(folder)
+        called = model or str(folder)
+        if not folder.is_dir():
+            raise RequestError(f"There is no folder {folder}.")
+        if not any((folder / f).is_file() for f in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")):
+            raise RequestError(f"{called} has no tokenizer: tokenizer.json is missing in {folder}.")
+        from transformers import AutoTokenizer  # seconds to import, so not before it is needed
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        except Exception as e:  # transformers raises anything from OSError to bare Exception here
+            why = " ".join(str(e).split())[:200]
+            raise RequestError(f"The tokenizer of {called} cannot be read ({type(e).__name__}: {why}).") from None
+        return cls(tokenizer, called)
+
+    @cached_property
+    def template(self) -> str | None:
+        """The chat template, or None if the model has none."""
+        if not getattr(self.tokenizer, "chat_template", None):
+            return None
+        try:
+            return self.tokenizer.get_chat_template()
+        except ValueError:  # several templates, none of them the default
+            return None
+
+    @cached_property
+    def size(self) -> int:
+        """Usable ids: every id is below this. A model's logits may be wider (padding)."""
+        return max(self._token_of, default=-1) + 1
+
+    def known(self, token_id: int) -> bool:
+        return token_id in self._token_of
+
+    def ids_by_token(self) -> dict[str, int]:
+        """Every token as the tokenizer spells it → its id, added tokens included. For comparing two vocabularies."""
+        return dict(self._ids)
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The exact bytes this token adds to a text; b"" for an id the vocabulary lacks. Special tokens: their own text.
+
+        A SentencePiece space mark is a space here, also the one that only marks the start of a text: see `text_of`.
+        """
+        return self._bytes.get(token_id, b"")
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes]:
+        return {i: self._spell(i, token) for i, token in self._token_of.items()}
+
+    def _spell(self, token_id: int, token: str) -> bytes:
+        if token_id in self.special:
+            return token.encode()
+        if self.scheme == SENTENCEPIECE:
+            byte = _BYTE_TOKEN.fullmatch(token) if self.byte_fallback else None
+            return bytes([int(byte[1], 16)]) if byte else token.replace(_SPACE_MARK, " ").encode()
+        if token_id in self._added:
+            return token.encode()
+        if self.scheme == BYTE_LEVEL:
+            try:
+                return bytes(_BYTE_OF[c] for c in token)
+            except KeyError:  # not spelled in the byte alphabet: its own text, as the tokenizer's decoder takes it
+                return token.encode()
+        if self.scheme == WORDPIECE:
+            prefix = _find(self._pipeline["decoder"], "WordPiece").get("prefix", "##")
+            return (token[len(prefix):] if token.startswith(prefix) else " " + token).encode()
+        if self.scheme == SUFFIX:
+            suffix = _find(self._pipeline["decoder"], "BPEDecoder").get("suffix", "</w>")
+            return (token[: -len(suffix)] + " " if token.endswith(suffix) else token).encode()
+        return (" " + token if self.scheme == WORDS else token).encode()
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest token that typed text can become."""
+        return max((len(b) for i, b in self._bytes.items() if i not in self.control), default=1) or 1
+
+    @cached_property
+    def shortest_tokens_per_byte(self) -> float:
+        """A text of n bytes is never fewer than n × this tokens; 0 where no such bound holds (unknown words, say)."""
+        kinds = set(_kinds(self._pipeline["normalizer"]))
+        covers = self.scheme == BYTE_LEVEL or (self.scheme == SENTENCEPIECE and self.byte_fallback)
+        if not covers or not kinds <= {"Sequence", "NFC", "Prepend", "Replace"} or _has_regex(self._pipeline["normalizer"]):
+            return 0.0
+        # Composing (NFC) shortens text, at most threefold in UTF-8 (Unicode Annex 15, stability of composition).
+        return 1 / (self.longest * (3 if "NFC" in kinds else 1))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text` alone: nothing added in front or behind, and a control token's text in it stays letters.
+
+        Raises RequestError for a lone surrogate, which is no character.
+        """
+        return self.encode_parts([(text, False)])
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+        """Ids of the parts' texts joined and read as one text; a part marked True may hold control tokens.
+
+        Joined before encoding, so that tokens may span parts just as if the text had been written in one go.
+        """
+        text = "".join(self._control_pattern.sub(lambda m: self._mark(self._control_text[m[0]]), part)
+                       if may_control else part for part, may_control in parts)
+        position = lone_surrogate(text)
+        if position is not None:
+            raise RequestError(f"Character {position + 1} of the text is half a surrogate pair (U+{ord(text[position]):04X}), "
+                               "not a character; take it out.")
+        return self._letters.encode(text, add_special_tokens=False).ids
+
+    @cached_property
+    def _control_text(self) -> dict[str, int]:
+        return {self._token_of[i]: i for i in self.control if self._token_of.get(i)}
+
+    @cached_property
+    def _control_pattern(self) -> re.Pattern:
+        """Matches the text of any control token, the longest first as the tokenizer does; nothing if there is none."""
+        texts = sorted(self._control_text, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+
+    def _mark(self, token_id: int) -> str:
+        return f"zq{self._nonce}x{token_id}x"
+
+    @cached_property
+    def _letters(self) -> Any:
+        """The same tokenizer with every control token renamed to a secret word.
+
+        `split_special_tokens` is not enough: it lets added tokens without the special flag through, and a Unigram or
+        word-level model still finds `</s>` among its own pieces. Nobody can type the secret, and a template's control
+        tokens, renamed alike, keep their ids and their way of swallowing white space.
+        """
+        from tokenizers import Tokenizer
+
+        names = {self._token_of[i]: self._mark(i) for i in self.control if i in self._token_of}
+        pipeline = dict(self._pipeline, post_processor=None, truncation=None, padding=None)
+        pipeline["added_tokens"] = [dict(a, content=names.get(a["content"], a["content"])) for a in pipeline["added_tokens"]]
+        model = pipeline["model"] = dict(pipeline["model"])
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {names.get(token, token): i for token, i in model["vocab"].items()}
+        else:  # Unigram: [piece, score] in order of id
+            model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
+        if model.get("unk_token") in names:
+            model["unk_token"] = names[model["unk_token"]]
+        if model.get("merges"):
+            pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
+            model["merges"] = [[a, b] for a, b in pairs if a not in names and b not in names and a + b not in names]
+        return Tokenizer.from_str(json.dumps(pipeline))
+
+    @cached_property
+    def opening(self) -> tuple[int, ...]:
+        """What the tokenizer itself puts in front of a raw text: () or its beginning-of-text id."""
+        bare = list(self.tokenizer("a", add_special_tokens=False)["input_ids"])
+        full = list(self.tokenizer("a", add_special_tokens=True)["input_ids"])
+        for start in range(len(full) - len(bare) + 1):
+            if bare and full[start:start + len(bare)] == bare:
+                return tuple(full[:start])
+        return ()
+
+    def text_of(self, ids: Sequence[int], first: bool = True, special: bool = False) -> str:
+        """The text of `ids`, from their bytes. Bytes that are no UTF-8 are left out (see `Assembler`).
+
+        `first`: the ids begin a text, so the space that only marks its start is taken off, as the tokenizer's own
+        decoder does. `special`: keep special tokens as their literal text.
+        """
+        assembler = Assembler()
+        kept = b"".join(self.bytes_of(i) for i in ids if special or i not in self.special)
+        text = assembler.feed(kept) + assembler.finish()
+        return self.without_mark(text) if first else text
+
+    def without_mark(self, text: str) -> str:
+        """`text`, the beginning of a text, without the space that only marks its start."""
+        if self.scheme in (WORDPIECE, WORDS) or self._strips:
+            return text[1:] if text.startswith(" ") else text
+        return text
+
+    @cached_property
+    def _strips(self) -> bool:
+        if self.scheme != SENTENCEPIECE:
+            return False
+        metaspace = _find(self._pipeline["decoder"], "Metaspace")
+        strip = _find(self._pipeline["decoder"], "Strip")
+        return metaspace.get("prepend_scheme", "never") != "never" or (
+            strip.get("content") == " " and strip.get("start", 0) > 0)
+
+    def name(self, token_id: int) -> str:
+        """A short readable name: ⟨im_end⟩ for a special token, visible text for others, "byte F0" for part of a letter."""
+        if not self.known(token_id):
+            return f"⟨id {token_id}⟩"
+        if token_id in self.special:
+            return f"⟨{self._token_of[token_id].strip('<>[]|｜') or self._token_of[token_id]}⟩"
+        raw = self.bytes_of(token_id)
+        try:
+            return visible(raw.decode())
+        except UnicodeDecodeError:
+            return ("byte " if len(raw) == 1 else "bytes ") + raw.hex(" ").upper()
+
+
+class Assembler:
+    """Token bytes in, complete characters out.
+
+    An incomplete character waits for its remaining bytes. Bytes that can be no UTF-8, whatever follows, are left out
+    of the text (they stay in the tokens) and counted in `dropped`; U+FFFD is never put in their place. A U+FFFD comes
+    out only where the bytes really spell it.
+    """
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+        self._fed = self._given = 0
+        self.dropped = 0
+
+    def feed(self, data: bytes) -> str:
+        """The characters that `data` completes; may be empty."""
+        self._fed += len(data)
+        return self._give(self._decoder.decode(data))
+
+    def finish(self) -> str:
+        """End of the text: whatever is still waiting is no character and is left out. Returns "" for that reason."""
+        text = self._give(self._decoder.decode(b"", True))
+        self.dropped = self._fed - self._given
+        return text
+
+    def _give(self, text: str) -> str:
+        self._given += len(text.encode())
+        return text
+
+
+# Characters that draw nothing though Unicode calls them letters, symbols or marks.
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_SHOWN = {" ": "·", "\t": "→", "\n": "⏎"}
+_SIGNS = frozenset("·→⏎⟨⟩")  # our own signs, when they are typed, are shown by number: no two texts look alike
+
+
+def visible(text: str) -> str:
+    """`text` with nothing invisible in it: · space, → tab, ⏎ line break, ⟨U+00A0⟩ for the rest, ⟨empty⟩ for none.
+
+    Different texts have different visible forms. For display only: exports and copied text keep the original.
+    """
+    if not text:
+        return "⟨empty⟩"
+    return "".join(_shown(c, i == 0) for i, c in enumerate(text))
+
+
+def _shown(c: str, leading: bool) -> str:
+    if c in _SHOWN:
+        return _SHOWN[c]
+    kind = unicodedata.category(c)
+    hidden = (kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp") or c in _BLANK or c in _SIGNS
+              or 0xFE00 <= ord(c) <= 0xFE0F or 0xE0100 <= ord(c) <= 0xE01EF
+              or (leading and kind.startswith("M")))  # a mark with no letter before it lands on the neighbour
+    return f"⟨U+{ord(c):04X}⟩" if hidden else c
+
+
+def lone_surrogate(text: str) -> int | None:
+    """Index of the first half of a surrogate pair in `text`, if any."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        return e.start
+    return None
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's table: printable Latin-1 characters stand for their own byte, the others for 256, 257, … in order."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [b for b in range(256) if b not in own]
+    return {chr(b): b for b in own} | {chr(256 + n): b for n, b in enumerate(rest)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _steps(part: dict | None) -> list[dict]:
+    """A pipeline part and everything nested in it, flat."""
+    if not part:
+        return []
+    inner = part.get("decoders") or part.get("pretokenizers") or part.get("normalizers") or []
+    return [part, *(step for p in inner for step in _steps(p))]
+
+
+def _kinds(part: dict | None) -> list[str]:
+    return [step["type"] for step in _steps(part)]
+
+
+def _find(part: dict | None, kind: str) -> dict:
+    return next((step for step in _steps(part) if step["type"] == kind), {})
+
+
+def _has_regex(part: dict | None) -> bool:
+    return any("Regex" in step.get("pattern", {}) for step in _steps(part) if isinstance(step.get("pattern"), dict))
+
+
+def _scheme(pipeline: dict) -> str:
+    decoder = _kinds(pipeline["decoder"])
+    if "ByteLevel" in decoder or "ByteLevel" in _kinds(pipeline["pre_tokenizer"]) + _kinds(pipeline["normalizer"]):
+        return BYTE_LEVEL
+    marks = any(_SPACE_MARK in json.dumps(step, ensure_ascii=False) for step in _steps(pipeline["decoder"]))
+    if marks or "ByteFallback" in decoder or "Metaspace" in decoder + _kinds(pipeline["pre_tokenizer"]):
+        return SENTENCEPIECE
+    if "WordPiece" in decoder:
+        return WORDPIECE
+    if "BPEDecoder" in decoder:
+        return SUFFIX
+    return WORDS if not decoder else PLAIN  # without a decoder the library joins tokens with spaces
