@@ -1,0 +1,319 @@
+"""Tokens, shown the same way everywhere.
+
+A ribbon is text cut at its tokens. Whitespace is made visible by CSS alone, so what a person copies is the text itself. A token's
+numbers stand in one attribute and appear beside it on hover and keyboard focus, without a script. Token bytes are data: each
+piece is escaped on its own, line breaks are written as character references so that nothing around the HTML can reindent them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from html import escape
+from typing import Iterable, Sequence
+
+from engine.trace import ACCEPTED, CORRECTION, BONUS, DISCARDED, PLAIN, REJECTED, Generation, Round, Run
+from ui.theme import STATES
+
+Piece = tuple[str, str]  # ("text", characters) or ("byte", two hex digits)
+
+
+@dataclass(frozen=True)
+class RibbonToken:
+    """One token and what is known of it. Entropies are in bits; `p` and `q` those of the accept test, after filters.
+
+    `index` counts emitted tokens (None for a rejected or discarded one), `round` rounds from 0, `place` proposals from 0.
+    `joined` is the whole character of which this token holds a part. `top` are (label, probability) pairs.
+    """
+
+    id: int
+    bytes: str
+    state: str = PLAIN
+    special: bool = False
+    index: int | None = None
+    round: int | None = None
+    place: int | None = None
+    q: float | None = None
+    p: float | None = None
+    draw: float | None = None
+    probability: float | None = None
+    entropy: float | None = None
+    draft_entropy: float | None = None
+    top: tuple[tuple[str, float], ...] = ()
+    pieces: tuple[Piece, ...] = ()
+    joined: str = ""
+
+
+def tokens_of(run: Run, side: str, dropped: bool = False) -> list[RibbonToken]:
+    """The tokens of `run.plain` or `run.speculative`; with `dropped` also rejected and discarded ones, where they fell."""
+    answer = getattr(run, side)
+    if answer is None:
+        return []
+    rounds = answer.rounds or tuple(Round(emitted=(i,)) for i in answer.ids)
+    return tokens_from(rounds, run.tokens, run.special, answer, dropped)
+
+
+def tokens_from(rounds: Sequence[Round], tokens: dict[int, str], special: Iterable[int] = (), answer: Generation | None = None,
+                dropped: bool = False) -> list[RibbonToken]:
+    """The same from bare rounds, for a run that is still going. `answer` adds entropy, top-5 and raw probability."""
+    special = frozenset(special)
+    shown: list[RibbonToken] = []
+    waiting = b""  # bytes of a character that is not finished yet,
+    parts: list[int] = []  # and the places in `shown` that hold them
+    index = 0
+
+    def emit(token: int, state: str, **detail) -> None:
+        nonlocal waiting, index
+        raw = tokens.get(token, "")
+        pieces, rest, finished = cut(waiting, b"" if token in special else bytes.fromhex(raw))
+        if answer is not None:
+            best = tuple((visible(tokens.get(t, ""), t in special), p) for t, p in _at(answer.top, index) or ())
+            detail.update(entropy=_at(answer.entropy, index), probability=_at(answer.probability, index), top=best)
+        shown.append(RibbonToken(token, raw, state, token in special, index=index, pieces=pieces, joined=finished, **detail))
+        if finished:
+            for i in parts:
+                shown[i] = replace(shown[i], joined=finished)
+        if finished or not rest:
+            parts.clear()
+        if rest and raw and token not in special:
+            parts.append(len(shown) - 1)
+        waiting, index = rest, index + 1
+
+    for number, one in enumerate(rounds):
+        taken = min(one.accepted, len(one.proposed), len(one.emitted))
+        for place, token in enumerate(one.proposed):
+            detail = dict(round=number, place=place, q=_at(one.q, place), p=_at(one.p, place), draw=_at(one.draw, place),
+                          draft_entropy=_at(one.draft_entropy, place))
+            if place < taken:
+                emit(token, ACCEPTED, **detail)
+                branch = waiting  # what is dropped continues the draft's text, not the answer's
+                continue
+            if place == 0:
+                branch = waiting
+            pieces, branch, _ = cut(branch, b"" if token in special else bytes.fromhex(tokens.get(token, "")))
+            if dropped:
+                state = REJECTED if place == one.accepted else DISCARDED
+                shown.append(RibbonToken(token, tokens.get(token, ""), state, token in special, pieces=pieces, **detail))
+        for token in one.emitted[taken:]:
+            emit(token, one.closing or PLAIN, round=number)
+    return shown
+
+
+def cut(waiting: bytes, raw: bytes) -> tuple[tuple[Piece, ...], bytes, str]:
+    """Lay a token's bytes on characters: (pieces, bytes still waiting for the rest of a character, character it completed).
+
+    `waiting` are the bytes of an unfinished character before it. Bytes that never make a character stay bytes; no replacement
+    character is ever made.
+    """
+    data, start = waiting + raw, len(waiting)
+    pieces: list[Piece] = []
+    finished, i = "", 0
+    while i < len(data):
+        size = _length(data[i])
+        chunk = data[i:i + size]
+        try:
+            character = chunk.decode("utf-8")
+        except UnicodeDecodeError as e:
+            if size and len(chunk) < size and e.reason == "unexpected end of data":
+                pieces += [("byte", f"{b:02X}") for b in data[max(i, start):]]
+                return tuple(pieces), data[i:], finished
+            if i >= start:
+                pieces.append(("byte", f"{data[i]:02X}"))
+            i += 1
+            continue
+        if i < start < i + size:  # its first bytes lie in earlier tokens
+            pieces += [("byte", f"{b:02X}") for b in data[start:i + size]]
+            finished = character
+            pieces.append(("text", character))
+        elif pieces and pieces[-1][0] == "text":
+            pieces[-1] = ("text", pieces[-1][1] + character)
+        else:
+            pieces.append(("text", character))
+        i += size
+    return tuple(pieces), b"", finished
+
+
+def _length(first: int) -> int:
+    return 1 if first < 0x80 else 2 if 0xC2 <= first < 0xE0 else 3 if 0xE0 <= first < 0xF0 else 4 if 0xF0 <= first < 0xF5 else 1
+
+
+def _at(column, i):
+    return column[i] if i < len(column) else None
+
+
+def text_of(token: RibbonToken) -> str:
+    """The characters this token finishes; empty for a special token and for the first part of a split letter."""
+    return "" if token.special else "".join(t for kind, t in token.pieces if kind == "text")
+
+
+@lru_cache(maxsize=65536)
+def visible(raw: str, special: bool = False) -> str:
+    """A token's bytes (hex) as one short line of visible characters: ·the, ⏎, →, ⟨C5⟩, ⟨im_end⟩."""
+    data = bytes.fromhex(raw)
+    if special:
+        return f"⟨{special_name(data)}⟩"
+    out = []
+    for kind, text in cut(b"", data)[0]:
+        out.append(f"⟨{text}⟩" if kind == "byte" else "".join(_MARKS.get(c) or (f"⟨{_code(c)}⟩" if _hidden(c) else c) for c in text))
+    return "".join(out) or "⟨empty⟩"
+
+
+def special_name(data: bytes) -> str:
+    """<|im_end|> → im_end, </s> → /s."""
+    name = data.decode("utf-8", "backslashreplace").strip("<>|[]").strip() or "special"
+    return "".join(f"U+{ord(c):04X}" if _hidden(c) or c in _MARKS else c for c in name)
+
+
+_MARKS = {" ": "·", "\n": "⏎", "\t": "→"}
+
+
+def _hidden(c: str) -> bool:
+    """Characters that show nothing or reorder what follows: controls, zero width, direction marks, other spaces."""
+    return c not in _MARKS and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Zs", "Co", "Cs", "Cn")
+
+
+def _code(c: str) -> str:
+    return {"\r": "CR", "\x00": "NUL", "\u00a0": "NBSP"}.get(c, f"U+{ord(c):04X}")
+
+
+# ── HTML ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ribbon_html(tokens: Sequence[RibbonToken], *, label: str = "Tokens", split: int | None = None, split_text: str = "first difference",
+                growing: bool = False, frame: bool = True) -> str:
+    """Tokens as HTML; needs `ui.theme.css()` on the page once.
+
+    `split`: emitted index before which the marker of the first difference stands. `growing` puts a caret at the end.
+    """
+    faces: dict = {}
+    out = []
+    for token in tokens:
+        if split is not None and token.index == split:
+            out.append(f'<i class="split" data-m="▲ {escape(split_text)}"></i>')
+        out.append(token_html(token, faces))
+    if split is not None and split == sum(t.index is not None for t in tokens):
+        out.append(f'<i class="split" data-m="▲ {escape(split_text)}"></i>')
+    if growing:
+        out.append('<i class="caret"></i>')
+    body = f'<div class="tokens" role="group" aria-label="{escape(label)}">{"".join(out)}</div>'
+    return f'<div class="sl"><div class="ribbon">{body}</div></div>' if frame else f'<div class="ribbon">{body}</div>'
+
+
+def token_html(token: RibbonToken, faces: dict | None = None) -> str:
+    """One token. `faces` remembers the drawn form of tokens that come up again."""
+    faces = {} if faces is None else faces
+    key = (token.bytes, token.special, token.pieces)
+    face = faces.get(key)
+    if face is None:
+        face = faces[key] = _face(token)
+    letter, sign, _ = STATES[token.state]
+    mark = f'<i class="m" data-m="{sign}"></i>' if token.state in (REJECTED, CORRECTION, BONUS) else ""
+    lead, inner = face
+    if mark and lead:  # the sign stands before the space, which then needs its own element
+        lead, inner = "", '<i class="s"> </i>' + inner[1:]
+    return (f'<span class="t {letter}{lead}" tabindex="0" data-d="{_attribute(details(token))}">{mark}{inner}</span>')
+
+
+def _face(token: RibbonToken) -> tuple[str, str]:
+    """(extra class, inner HTML). A single leading space gets its dot from the token's own class, to keep the page small."""
+    if token.special:
+        return "", f'<i class="k e" data-m="⟨{_attribute(special_name(bytes.fromhex(token.bytes)))}⟩"></i>'
+    if not token.pieces:
+        return "", '<i class="k" data-m="⟨empty⟩"></i>'
+    out, lead = [], ""
+    for kind, text in token.pieces:
+        if kind == "byte":
+            out.append(f'<i class="k" data-m="⟨{text}⟩"></i>')
+            continue
+        for c in text:
+            if c == " " and not out and len(text) > 1 and text[1] != " ":
+                lead = " w"
+                out.append(" ")
+            elif c == " ":
+                out.append('<i class="s"> </i>')
+            elif c == "\n":
+                out.append('<i class="n">&#10;</i>')
+            elif c == "\t":
+                out.append('<i class="h">&#9;</i>')
+            elif _hidden(c):
+                inner = "" if c == "\x00" or 0xD800 <= ord(c) < 0xE000 else f"&#{ord(c)};"
+                out.append(f'<i class="k o" data-m="⟨{_code(c)}⟩">{inner}</i>')
+            else:
+                out.append(escape(c))
+    return lead, "".join(out)
+
+
+def _attribute(text: str) -> str:
+    return escape(text).replace("\n", "&#10;")
+
+
+def details(token: RibbonToken) -> str:
+    """Everything known of a token as a few plain lines: state and place, id and bytes, the accept test, entropy, top 5."""
+    where = token.state
+    if token.round is not None:
+        where += f" · round {token.round + 1}" + (f", proposal {token.place + 1}" if token.place is not None else "")
+    elif token.index is not None:
+        where += f" · token {token.index + 1}"
+    lines = [visible(token.bytes, token.special) + "   " + where,
+             f"id {token.id} · bytes {' '.join(token.bytes[i:i + 2] for i in range(0, len(token.bytes), 2)).upper() or 'none'}"]
+    if token.joined and any(kind == "byte" for kind, _ in token.pieces):
+        lines.append(f"part of the letter {token.joined}" if token.joined.isalpha() else f"part of {token.joined}")
+    test = accept_test(token)
+    if test:
+        lines.append(test)
+    facts = []
+    if token.probability is not None:
+        facts.append(f"probability {number(token.probability)}")
+    if token.entropy is not None:
+        facts.append(f"entropy {token.entropy:.2f} bits")
+    if token.draft_entropy is not None:
+        facts.append(f"draft entropy {token.draft_entropy:.2f} bits")
+    if facts:
+        lines.append(" · ".join(facts))
+    if token.top:
+        lines.append("top 5  " + "  ".join(f"{name} {number(p)}" for name, p in token.top))
+    return "\n".join(lines)
+
+
+def accept_test(token: RibbonToken) -> str:
+    """The numbers that judged a proposal: p of the verifier, q of the draft, and the draw against min(1, p/q)."""
+    parts = []
+    if token.p is not None:
+        parts.append(f"p {number(token.p)}")
+    if token.q is not None:
+        parts.append(f"q {number(token.q)}")
+    if token.draw is not None:
+        bar = acceptance_bar(token)
+        sign = "" if bar is None else f" {'<' if token.draw < bar else '≥'} {number(bar)}"
+        parts.append(f"draw {number(token.draw)}{sign}")
+    return " · ".join(parts)
+
+
+def acceptance_bar(token: RibbonToken) -> float | None:
+    """min(1, p/q), what the draw must stay below (Leviathan et al. 2023); a proposal without q is a point mass: p itself."""
+    if token.p is None:
+        return None
+    if token.q is None:
+        return min(1.0, token.p)
+    return min(1.0, token.p / token.q) if token.q > 0 else None
+
+
+def number(value: float) -> str:
+    """A probability in three places; what would round to nothing or to certainty says so instead."""
+    if 0 < value < 0.0005:
+        return "<.001"
+    if 0.9995 <= value < 1:
+        return ">.999"
+    return f"{value:.3f}".lstrip("0") if value < 1 else f"{value:.2f}"
+
+
+def legend_html(states: Iterable[str]) -> str:
+    """One line that names each state, drawn as it is drawn in the ribbon."""
+    words = dict.fromkeys(states)
+    items = []
+    for state, (letter, sign, meaning) in STATES.items():
+        if state in words and state != PLAIN:
+            mark = f'<i class="m" data-m="{sign}"></i>' if state in (REJECTED, CORRECTION, BONUS) else ""
+            items.append(f'<span><span class="t {letter}">{mark}{state}</span>{meaning}</span>')
+    return f'<div class="legend">{"".join(items)}</div>'
