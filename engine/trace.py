@@ -8,6 +8,7 @@ is strict JSON without NaN or infinity.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import types
@@ -216,26 +217,35 @@ def plain_data(value):
     return value
 
 
-_hints: dict[type, dict[str, typing.Any]] = {}
-
-
 def _build(kind, value):
     """Rebuild a value of annotated type `kind` from plain data."""
+    return _builder(kind)(value)
+
+
+@functools.cache
+def _builder(kind) -> typing.Callable:
+    """The function that rebuilds a value of one annotated type. Types are looked into once, not at each of many values."""
     if dataclasses.is_dataclass(kind):
-        hints = _hints.setdefault(kind, typing.get_type_hints(kind))
-        return kind(**{f.name: _build(hints[f.name], value[f.name]) for f in dataclasses.fields(kind) if f.name in value})
+        hints = typing.get_type_hints(kind)
+        parts = [(f.name, _builder(hints[f.name])) for f in dataclasses.fields(kind)]
+        return lambda value: kind(**{name: build(value[name]) for name, build in parts if name in value})
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        inner = [a for a in arguments if a is not type(None)]
-        return None if value is None else _build(inner[0], value)
+        inner = _builder(next(a for a in arguments if a is not type(None)))
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        if arguments[0] in (int, float, str):
+            return tuple
+        each = _builder(arguments[0])
+        return lambda value: tuple([each(v) for v in value])
     if origin is tuple:
-        if arguments[-1] is Ellipsis:
-            if arguments[0] in (int, float, str):
-                return tuple(value)
-            return tuple(_build(arguments[0], v) for v in value)
-        return tuple(_build(a, v) for a, v in zip(arguments, value))
+        if all(a in (int, float, str) for a in arguments):
+            return tuple
+        items = [_builder(a) for a in arguments]
+        return lambda value: tuple(build(v) for build, v in zip(items, value))
     if origin is dict:
-        return {_build(arguments[0], k): _build(arguments[1], v) for k, v in value.items()}
+        key, item = (_builder(a) for a in arguments)
+        return lambda value: {key(k): item(v) for k, v in value.items()}
     if kind in (int, float, str):
-        return value if value is None else kind(value)
-    return value
+        return lambda value: value if value is None else kind(value)
+    return lambda value: value
