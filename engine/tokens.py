@@ -16,13 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from engine import spelling
 from engine.errors import RequestError
-
-BYTE_LEVEL, SENTENCEPIECE, WORDPIECE, SUFFIX, WORDS, PLAIN = (
-    "byte-level", "sentencepiece", "wordpiece", "suffix", "words", "plain")
-
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-_SPACE_MARK = "\u2581"  # ▁
 
 
 class Vocabulary:
@@ -47,9 +42,7 @@ class Vocabulary:
         template = self.template or ""
         self.control: frozenset[int] = self.special | {
             i for i, content in self._added.items() if content in template and not content.isspace()}
-        self.scheme = _scheme(self._pipeline)
-        self.byte_fallback = "ByteFallback" in _kinds(self._pipeline["decoder"]) or bool(
-            self._pipeline["model"].get("byte_fallback"))
+        self.scheme = spelling.scheme(self._pipeline)
         self._nonce = secrets.token_hex(8)
 
     @classmethod
@@ -104,43 +97,19 @@ class Vocabulary:
 
     @cached_property
     def _bytes(self) -> dict[int, bytes]:
-        return {i: self._spell(i, token) for i, token in self._token_of.items()}
-
-    def _spell(self, token_id: int, token: str) -> bytes:
-        if token_id in self.special:
-            return token.encode()
-        if self.scheme == SENTENCEPIECE:
-            byte = _BYTE_TOKEN.fullmatch(token) if self.byte_fallback else None
-            return bytes([int(byte[1], 16)]) if byte else token.replace(_SPACE_MARK, " ").encode()
-        if token_id in self._added:
-            return token.encode()
-        if self.scheme == BYTE_LEVEL:
-            try:
-                return bytes(_BYTE_OF[c] for c in token)
-            except KeyError:  # not spelled in the byte alphabet: its own text, as the tokenizer's decoder takes it
-                return token.encode()
-        if self.scheme == WORDPIECE:
-            prefix = _find(self._pipeline["decoder"], "WordPiece").get("prefix", "##")
-            return (token[len(prefix):] if token.startswith(prefix) else " " + token).encode()
-        if self.scheme == SUFFIX:
-            suffix = _find(self._pipeline["decoder"], "BPEDecoder").get("suffix", "</w>")
-            return (token[: -len(suffix)] + " " if token.endswith(suffix) else token).encode()
-        return (" " + token if self.scheme == WORDS else token).encode()
+        spell = spelling.speller(self._pipeline)
+        return {i: token.encode() if i in self.special else spell(token, i in self._added)
+                for i, token in self._token_of.items()}
 
     @cached_property
     def longest(self) -> int:
         """Bytes of the longest token that typed text can become."""
         return max((len(b) for i, b in self._bytes.items() if i not in self.control), default=1) or 1
 
-    @cached_property
-    def shortest_tokens_per_byte(self) -> float:
-        """A text of n bytes is never fewer than n × this tokens; 0 where no such bound holds (unknown words, say)."""
-        kinds = set(_kinds(self._pipeline["normalizer"]))
-        covers = self.scheme == BYTE_LEVEL or (self.scheme == SENTENCEPIECE and self.byte_fallback)
-        if not covers or not kinds <= {"Sequence", "NFC", "Prepend", "Replace"} or _has_regex(self._pipeline["normalizer"]):
-            return 0.0
-        # Composing (NFC) shortens text, at most threefold in UTF-8 (Unicode Annex 15, stability of composition).
-        return 1 / (self.longest * (3 if "NFC" in kinds else 1))
+    def least_tokens(self, text: str) -> int:
+        """A count that the ids of `text` cannot fall below, found without encoding; 0 where no such bound holds."""
+        shrink = spelling.shrink_bound(self._pipeline)
+        return 0 if shrink is None else len(text.encode()) // (self.longest * shrink)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` alone: nothing added in front or behind, and a control token's text in it stays letters.
@@ -154,7 +123,7 @@ class Vocabulary:
 
         Joined before encoding, so that tokens may span parts just as if the text had been written in one go.
         """
-        text = "".join(self._control_pattern.sub(lambda m: self._mark(self._control_text[m[0]]), part)
+        text = "".join(self.control_pattern.sub(lambda m: self._mark(self._control_text[m[0]]), part)
                        if may_control else part for part, may_control in parts)
         position = lone_surrogate(text)
         if position is not None:
@@ -167,7 +136,7 @@ class Vocabulary:
         return {self._token_of[i]: i for i in self.control if self._token_of.get(i)}
 
     @cached_property
-    def _control_pattern(self) -> re.Pattern:
+    def control_pattern(self) -> re.Pattern:
         """Matches the text of any control token, the longest first as the tokenizer does; nothing if there is none."""
         texts = sorted(self._control_text, key=len, reverse=True)
         return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
@@ -186,19 +155,7 @@ class Vocabulary:
         from tokenizers import Tokenizer
 
         names = {self._token_of[i]: self._mark(i) for i in self.control if i in self._token_of}
-        pipeline = dict(self._pipeline, post_processor=None, truncation=None, padding=None)
-        pipeline["added_tokens"] = [dict(a, content=names.get(a["content"], a["content"])) for a in pipeline["added_tokens"]]
-        model = pipeline["model"] = dict(pipeline["model"])
-        if isinstance(model["vocab"], dict):
-            model["vocab"] = {names.get(token, token): i for token, i in model["vocab"].items()}
-        else:  # Unigram: [piece, score] in order of id
-            model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
-        if model.get("unk_token") in names:
-            model["unk_token"] = names[model["unk_token"]]
-        if model.get("merges"):
-            pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
-            model["merges"] = [[a, b] for a, b in pairs if a not in names and b not in names and a + b not in names]
-        return Tokenizer.from_str(json.dumps(pipeline))
+        return Tokenizer.from_str(json.dumps(spelling.renamed(self._pipeline, names)))
 
     @cached_property
     def opening(self) -> tuple[int, ...]:
@@ -223,18 +180,11 @@ class Vocabulary:
 
     def without_mark(self, text: str) -> str:
         """`text`, the beginning of a text, without the space that only marks its start."""
-        if self.scheme in (WORDPIECE, WORDS) or self._strips:
-            return text[1:] if text.startswith(" ") else text
-        return text
+        return text[1:] if self._marks_start and text.startswith(" ") else text
 
     @cached_property
-    def _strips(self) -> bool:
-        if self.scheme != SENTENCEPIECE:
-            return False
-        metaspace = _find(self._pipeline["decoder"], "Metaspace")
-        strip = _find(self._pipeline["decoder"], "Strip")
-        return metaspace.get("prepend_scheme", "never") != "never" or (
-            strip.get("content") == " " and strip.get("start", 0) > 0)
+    def _marks_start(self) -> bool:
+        return spelling.marks_start(self._pipeline)
 
     def name(self, token_id: int) -> str:
         """A short readable name: ⟨im_end⟩ for a special token, visible text for others, "byte F0" for part of a letter."""
@@ -311,47 +261,3 @@ def lone_surrogate(text: str) -> int | None:
     except UnicodeEncodeError as e:
         return e.start
     return None
-
-
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's table: printable Latin-1 characters stand for their own byte, the others for 256, 257, … in order."""
-    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    rest = [b for b in range(256) if b not in own]
-    return {chr(b): b for b in own} | {chr(256 + n): b for n, b in enumerate(rest)}
-
-
-_BYTE_OF = _byte_alphabet()
-
-
-def _steps(part: dict | None) -> list[dict]:
-    """A pipeline part and everything nested in it, flat."""
-    if not part:
-        return []
-    inner = part.get("decoders") or part.get("pretokenizers") or part.get("normalizers") or []
-    return [part, *(step for p in inner for step in _steps(p))]
-
-
-def _kinds(part: dict | None) -> list[str]:
-    return [step["type"] for step in _steps(part)]
-
-
-def _find(part: dict | None, kind: str) -> dict:
-    return next((step for step in _steps(part) if step["type"] == kind), {})
-
-
-def _has_regex(part: dict | None) -> bool:
-    return any("Regex" in step.get("pattern", {}) for step in _steps(part) if isinstance(step.get("pattern"), dict))
-
-
-def _scheme(pipeline: dict) -> str:
-    decoder = _kinds(pipeline["decoder"])
-    if "ByteLevel" in decoder or "ByteLevel" in _kinds(pipeline["pre_tokenizer"]) + _kinds(pipeline["normalizer"]):
-        return BYTE_LEVEL
-    marks = any(_SPACE_MARK in json.dumps(step, ensure_ascii=False) for step in _steps(pipeline["decoder"]))
-    if marks or "ByteFallback" in decoder or "Metaspace" in decoder + _kinds(pipeline["pre_tokenizer"]):
-        return SENTENCEPIECE
-    if "WordPiece" in decoder:
-        return WORDPIECE
-    if "BPEDecoder" in decoder:
-        return SUFFIX
-    return WORDS if not decoder else PLAIN  # without a decoder the library joins tokens with spaces

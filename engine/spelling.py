@@ -1,0 +1,126 @@
+"""How a tokenizer.json spells bytes: read off its pipeline of normalizer, pre_tokenizer, model and decoder.
+
+The pipeline is the parsed JSON that the `tokenizers` library writes. Five ways to spell are told apart, by what the
+parts do and never by a tokenizer's name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+BYTE_LEVEL, SENTENCEPIECE, WORDPIECE, SUFFIX, WORDS, PLAIN = (
+    "byte-level", "sentencepiece", "wordpiece", "suffix", "words", "plain")
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_SPACE_MARK = "\u2581"  # ▁
+
+
+def scheme(pipeline: dict) -> str:
+    """Which of the ways to spell this tokenizer uses."""
+    decoder, pre = _kinds(pipeline["decoder"]), _kinds(pipeline["pre_tokenizer"])
+    if "ByteLevel" in decoder + pre + _kinds(pipeline["normalizer"]):
+        return BYTE_LEVEL
+    marked = _SPACE_MARK in json.dumps(pipeline["decoder"], ensure_ascii=False)
+    if marked or "ByteFallback" in decoder or "Metaspace" in decoder + pre:
+        return SENTENCEPIECE
+    if "WordPiece" in decoder:
+        return WORDPIECE
+    if "BPEDecoder" in decoder:
+        return SUFFIX
+    return PLAIN if decoder else WORDS  # without a decoder the library joins tokens with spaces
+
+
+def speller(pipeline: dict) -> Callable[[str, bool], bytes]:
+    """A function (token, is_added) → the bytes it stands for. Added tokens match, and so stand for, literal text."""
+    way, decoder = scheme(pipeline), pipeline["decoder"]
+    fallback = _has_byte_tokens(pipeline)
+    continuing = _find(decoder, "WordPiece").get("prefix", "##")
+    suffix = _find(decoder, "BPEDecoder").get("suffix", "</w>")
+
+    def spell(token: str, added: bool) -> bytes:
+        if way == SENTENCEPIECE:  # runs of ▁ may be listed as added tokens too, and are spaces all the same
+            byte = _BYTE_TOKEN.fullmatch(token) if fallback else None
+            return bytes([int(byte[1], 16)]) if byte else token.replace(_SPACE_MARK, " ").encode()
+        if added:
+            return token.encode()
+        if way == BYTE_LEVEL:
+            # A token outside the byte alphabet is its own text, as the library's decoder takes it.
+            return bytes(_BYTE_OF[c] for c in token) if _BYTE_OF.keys() >= set(token) else token.encode()
+        if way == WORDPIECE:
+            return (token[len(continuing):] if token.startswith(continuing) else " " + token).encode()
+        if way == SUFFIX:
+            return (token[:-len(suffix)] + " " if token.endswith(suffix) else token).encode()
+        return (" " + token if way == WORDS else token).encode()
+
+    return spell
+
+
+def marks_start(pipeline: dict) -> bool:
+    """Whether the decoder takes one space off the beginning of a text, where it only marks a word's start."""
+    way, decoder = scheme(pipeline), pipeline["decoder"]
+    if way != SENTENCEPIECE:
+        return way in (WORDPIECE, WORDS)
+    strip = _find(decoder, "Strip")
+    return (_find(decoder, "Metaspace").get("prepend_scheme", "never") != "never"
+            or (strip.get("content") == " " and strip.get("start", 0) > 0))
+
+
+def shrink_bound(pipeline: dict) -> int | None:
+    """How many times shorter in bytes a text may get before it is cut into tokens; None if there is no bound:
+    unknown words become one token of any length, and some normalizers drop text."""
+    way, normalizer = scheme(pipeline), pipeline["normalizer"]
+    kinds = set(_kinds(normalizer))
+    covered = way == BYTE_LEVEL or (way == SENTENCEPIECE and _has_byte_tokens(pipeline))
+    only_spaces_marked = all(step["pattern"] == {"String": " "} and step["content"] == _SPACE_MARK
+                             for step in _steps(normalizer) if step["type"] == "Replace")
+    if not covered or not only_spaces_marked or not kinds <= {"Sequence", "NFC", "Prepend", "Replace"}:
+        return None
+    return 4 if "NFC" in kinds else 1  # composing makes UTF-8 at most about three times shorter
+
+
+def renamed(pipeline: dict, names: dict[str, str]) -> dict:
+    """The same tokenizer with some tokens spelled differently, ids unchanged, and nothing added, cut or padded."""
+    model = dict(pipeline["model"])
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {names.get(token, token): i for token, i in model["vocab"].items()}
+    else:  # Unigram: [piece, score] in order of id
+        model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    if model.get("merges"):
+        pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
+        model["merges"] = [[a, b] for a, b in pairs if not {a, b, a + b} & names.keys()]
+    added = [dict(a, content=names.get(a["content"], a["content"])) for a in pipeline["added_tokens"]]
+    return dict(pipeline, model=model, added_tokens=added, post_processor=None, truncation=None, padding=None)
+
+
+def _has_byte_tokens(pipeline: dict) -> bool:
+    return "ByteFallback" in _kinds(pipeline["decoder"]) or bool(pipeline["model"].get("byte_fallback"))
+
+
+def _steps(part: dict | None) -> list[dict]:
+    """A pipeline part and everything nested in it, flat."""
+    if not part:
+        return []
+    inner = part.get("decoders") or part.get("pretokenizers") or part.get("normalizers") or []
+    return [part, *(step for p in inner for step in _steps(p))]
+
+
+def _kinds(part: dict | None) -> list[str]:
+    return [step["type"] for step in _steps(part)]
+
+
+def _find(part: dict | None, kind: str) -> dict:
+    return next((step for step in _steps(part) if step["type"] == kind), {})
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's table: printable Latin-1 characters stand for their own byte, the others for 256, 257, … in order."""
+    own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [b for b in range(256) if b not in own]
+    return {chr(b): b for b in own} | {chr(256 + n): b for n, b in enumerate(rest)}
+
+
+_BYTE_OF = _byte_alphabet()
