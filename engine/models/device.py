@@ -1,0 +1,97 @@
+"""Which device and precision a model really runs in, settled once, before it loads.
+
+"auto" takes the best device there is, and there bfloat16 on cpu and cuda, float16 on mps. What was asked for and cannot
+be had falls back, and a note says so: speeds can only be compared where the real device is known. The mps and cuda
+lines have not been tried on such hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import RequestError
+
+DEVICES = ("auto", "cpu", "mps", "cuda")
+DTYPES = ("auto", "float32", "float16", "bfloat16")
+_NEXT = {  # what stands in for a precision that a device cannot do; half precision on a cpu is slower than float32
+    "cpu": {"bfloat16": "float32", "float16": "float32"},
+    "mps": {"bfloat16": "float16", "float16": "float32"},
+    "cuda": {"bfloat16": "float16", "float16": "float32"},
+}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """Asked → used. `notes` has a sentence for everything that was asked for and not had."""
+
+    device: str
+    dtype: str
+    asked_device: str
+    asked_dtype: str
+    notes: tuple[str, ...] = ()
+
+
+def resolve(device: str = "auto", dtype: str = "auto") -> Resolved:
+    """Settle both. RequestError for a name that is no device or precision; never for one that is merely missing here."""
+    if device not in DEVICES:
+        raise RequestError(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
+    if dtype not in DTYPES:
+        raise RequestError(f"There is no precision {dtype!r}; choose one of {', '.join(DTYPES)}.")
+    import torch
+
+    notes = []
+    used = device
+    if device == "auto":
+        used = next((name for name in ("cuda", "mps") if _available(torch, name)), "cpu")
+    elif not _available(torch, device):
+        used = "cpu"
+        notes.append(f"Device {device} is not available on this machine; cpu was used.")
+
+    wanted = default_dtype(used) if dtype == "auto" else dtype
+    chosen = _settle_dtype(torch, used, wanted)
+    if chosen is None:  # not even float32 works: the device is there in name only
+        notes.append(f"Device {used} cannot multiply two small matrices; cpu was used.")
+        used, wanted = "cpu", default_dtype("cpu") if dtype == "auto" else dtype
+        chosen = _settle_dtype(torch, used, wanted) or "float32"
+    if chosen != wanted:
+        notes.append(f"Precision {wanted} is not available on {used}; {chosen} was used.")
+    return Resolved(used, chosen, device, dtype, tuple(notes))
+
+
+def default_dtype(device: str) -> str:
+    """The precision "auto" stands for on a device."""
+    return "float16" if device == "mps" else "bfloat16"
+
+
+def synchronise(device: str) -> None:
+    """Wait until the device has done all it was given, so that a clock may be read."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+    elif device == "mps":
+        torch.mps.synchronize()
+
+
+def _settle_dtype(torch: Any, device: str, dtype: str) -> str | None:
+    while dtype is not None and not _works(torch, device, dtype):
+        dtype = _NEXT[device].get(dtype)
+    return dtype
+
+
+def _available(torch: Any, device: str) -> bool:
+    if device == "cuda":
+        return torch.cuda.is_available()
+    if device == "mps":
+        return torch.backends.mps.is_available()
+    return True
+
+
+def _works(torch: Any, device: str, dtype: str) -> bool:
+    """Whether the device can hold and multiply a tiny matrix of this precision."""
+    try:
+        x = torch.ones(4, 4, device=device).to(getattr(torch, dtype))
+        return float((x @ x).sum()) == 64.0
+    except (RuntimeError, TypeError, NotImplementedError, AssertionError):
+        return False

@@ -1,0 +1,73 @@
+"""How much memory models will take, before they are loaded."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Sequence
+
+from engine.errors import RequestError
+from engine.machine import memory_available, memory_total
+from engine.models import cost
+from engine.models.source import config
+
+_GB = 2**30  # memory is sold in these and called GB
+
+
+@dataclass(frozen=True)
+class Part:
+    """One model's share, in bytes. `weights_bytes` is 0 for a model that is in the list already (a self-draft)."""
+
+    name: str
+    weights_bytes: int
+    kv_cache_bytes: int
+    working_bytes: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """`sentence` is "0.6 of 16 GB". `fits`: the whole goes into what is free now (and what `held` gives back)."""
+
+    parts: tuple[Part, ...]
+    total_bytes: int
+    machine_bytes: int
+    available_bytes: int
+    fits: bool
+    sentence: str
+
+
+def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0) -> Forecast:
+    """Weights, KV caches for `tokens` positions and working memory of models on this machine, from their headers.
+
+    `held`: bytes that some of them take already, so that a loaded model does not count against itself. RequestError if
+    one of them is not here. The working memory is an estimate; the rest is exact but for allocator waste.
+    """
+    width = 4 if dtype == "float32" else 2  # "auto" is a half precision on every device
+    parts, seen = [], set()
+    for name in names:
+        facts = config(name)
+        length = min(tokens, facts["context"] or tokens)
+        weights = 0 if facts["path"] in seen else facts["parameters"] * width
+        seen.add(facts["path"])
+        parts.append(Part(name, weights, cost.kv_cache_bytes(facts, length, width), cost.working_bytes(facts, length, width)))
+    total = sum(p.weights_bytes + p.kv_cache_bytes + p.working_bytes for p in parts)
+    machine, available = room(device)
+    return Forecast(tuple(parts), total, machine, available, total <= available + held, f"{total / _GB:.1f} of {machine / _GB:.0f} GB")
+
+
+def require(name: str, dtype: str, device: str, tokens: int = 512) -> Forecast:
+    """The forecast of one model; RequestError if it does not fit into what is free."""
+    f = forecast([name], dtype, tokens, device)
+    if not f.fits:
+        raise RequestError(f"{name} needs about {f.total_bytes / _GB:.1f} GB of memory in {dtype}, and {f.available_bytes / _GB:.1f} of "
+                           f"{f.machine_bytes / _GB:.0f} GB are free; close something, or choose a smaller model.")
+    return f
+
+
+def room(device: str) -> tuple[int, int]:
+    """Bytes in all and free on the device. Apple's accelerator shares the machine's; cuda has its own (untried on such hardware)."""
+    torch = sys.modules.get("torch")
+    if device == "cuda" and torch is not None and torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        return total, free
+    return memory_total(), memory_available()

@@ -1,0 +1,192 @@
+"""From a name to a folder of weights: `bundled:NAME`, a hub id, a folder, or a `.gguf` file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.errors import RequestError
+from engine.models import bundled, cost, gguf, hub, weights
+
+READS = "the torch engine reads folders of safetensors weights and .gguf files"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that lies ready to be loaded. `folder` holds config.json and safetensors, whatever the name was."""
+
+    name: str  # as asked for
+    title: str
+    folder: Path
+    tokenizer_folder: Path  # to read the tokenizer from; another model's for a draft that borrows its verifier's
+    revision: str | None  # hub commit, or the first 12 hex digits of the weights' sha256
+    weights: str  # how they are stored: "bfloat16", "Q4_1 → bfloat16"
+    draft_vocabulary: Path | None = None  # file with the stored map from the draft's ids to the verifier's
+
+
+def resolve(name: str) -> Source:
+    """Make a model ready: download or convert it if that was never done. RequestError in one sentence if it cannot be had."""
+    name = _clean(name)
+    found = _find(name, network=True)
+    folder = gguf.convert(found) if found.is_file() else found
+    if name.startswith(bundled.PREFIX):
+        folder = bundled.ready(bundled.entry(name))
+    contents = weights.check(folder)
+    origin = gguf.record(folder)
+    if found.parent.name == "snapshots":
+        revision = found.name[:40]
+    else:
+        revision = origin["sha256"][:12] if origin.get("sha256") else _digest(contents.files)
+    vocabulary = folder / weights.DRAFT_VOCABULARY
+    return Source(name, title(name), folder, _tokenizer(name, folder, contents.config), revision,
+                  origin.get("weights") or contents.stored, vocabulary if vocabulary.is_file() else None)
+
+
+def locate(name: str) -> Path:
+    """Where a model's weights lie on this machine, a folder or a .gguf file; converts nothing, asks no network.
+
+    RequestError if it is not here, with the way to get it.
+    """
+    return _find(_clean(name), network=False)
+
+
+def config(name: str) -> dict[str, Any]:
+    """Cheap facts about a model on this machine, read from headers alone, in milliseconds.
+
+    Keys: name, title, path, family, architecture, parameters, flops_per_token, tied_head, weights, bytes, draft (bool: scores only
+    some of its verifier's ids), and the sizes of `cost.dimensions`. RequestError if it is not here or is damaged.
+    """
+    name = _clean(name)
+    place = locate(name)
+    if place.is_file():
+        header = gguf.read_header(place)
+        tensors, settings, stored, size = header.tensors, header.config(), header.described, place.stat().st_size
+    else:
+        contents = weights.check(place)
+        tensors, settings, size = contents.tensors, contents.config, contents.bytes
+        stored = gguf.record(place).get("weights") or contents.stored
+    shapes = {key: t.shape for key, t in tensors.items()}
+    return {
+        "name": name, "title": title(name), "path": str(place), "family": str(settings.get("model_type", "")),
+        "architecture": str((settings.get("architectures") or [settings.get("model_type", "")])[0]),
+        "parameters": cost.parameters(shapes, settings), "flops_per_token": cost.flops_per_token(shapes, settings),
+        "tied_head": cost.tied_head(shapes, settings), "weights": stored, "bytes": size,
+        "draft": place.is_dir() and (place / weights.DRAFT_VOCABULARY).is_file(), **cost.dimensions(settings),
+    }
+
+
+def title(name: str) -> str:
+    """A short name for a legend."""
+    if name.startswith(bundled.PREFIX):
+        return bundled.entry(name).title
+    last = re.split(r"[\\/]", name.rstrip("\\/"))[-1] or name
+    return last[:-5] if last.lower().endswith(".gguf") else last
+
+
+def ids_by_token(name: str) -> dict[str, int]:
+    """The token → id map of a model on this machine, read without converting it or importing transformers where that can be helped."""
+    place = locate(name)
+    if place.is_dir():
+        place = _lender(name, place, weights.read_config(place)) or place
+    if place.is_file():
+        return gguf.read_tokens(place)
+    file = place / "tokenizer.json"
+    if file.is_file():
+        from tokenizers import Tokenizer
+
+        try:
+            return Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
+        except Exception:  # the library raises bare Exception
+            raise RequestError(f"{file} is damaged or is no tokenizer.") from None
+    from engine.tokens import Vocabulary
+
+    return Vocabulary.load(place, title(name)).ids_by_token()
+
+
+def shown(name: str) -> str:
+    """A name fit for a message: on one line and not endless."""
+    clean = "".join(c if c.isprintable() else "�" for c in name)
+    return clean if len(clean) <= 80 else clean[:77] + "…"
+
+
+def looks_like_path(name: str) -> bool:
+    """Whether a name can only be meant as a path. Such a name is never sent to the hub."""
+    return (name[:1] in "/.~" or "\\" in name or name.count("/") > 1 or name.lower().endswith((".gguf", ".safetensors", ".bin"))
+            or re.match(r"[A-Za-z]:", name) is not None)
+
+
+def _clean(name: str) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise RequestError("No model is named; give bundled:NAME, a hub id, a folder or a .gguf file.")
+    return name.strip()
+
+
+def _find(name: str, network: bool) -> Path:
+    if name.startswith(bundled.PREFIX):
+        return bundled.place(bundled.entry(name))
+    path = _existing(name)
+    if path is not None:
+        return _checked_path(path)
+    if looks_like_path(name):
+        raise RequestError(f"There is no file or folder {shown(name)}; {READS}.")
+    if not hub.is_id(name):
+        raise RequestError(f"{shown(name)} is no model: give bundled:NAME, a hub id (organisation/model), a folder or a .gguf file.")
+    if "/" not in name and name in bundled.TABLE:
+        raise RequestError(f"There is no file, folder or hub model {name}; did you mean {bundled.PREFIX}{name}?")
+    folder = hub.cached(name)
+    if folder is None and network:
+        if "/" not in name:
+            raise RequestError(f"There is no file, folder or downloaded model {shown(name)}; a hub id reads organisation/model.")
+        folder = hub.fetch(name)
+    if folder is None:
+        raise RequestError(f"{shown(name)} is not on this machine yet; it is fetched from the hub when a run first asks for it.")
+    return folder
+
+
+def _existing(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser()
+        return path.absolute() if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, an unknown ~user
+        return None
+
+
+def _checked_path(path: Path) -> Path:
+    if path.is_dir():
+        weights.check(path)
+        return path
+    if path.suffix.lower() == ".gguf":
+        gguf.read_header(path)
+        return path
+    if path.suffix.lower() == ".safetensors":
+        raise RequestError(f"{path} is a single weights file; name the folder it lies in, with its config.json and tokenizer.")
+    if path.suffix.lower() in (".bin", ".pt", ".pth", ".ckpt"):
+        raise RequestError(f"{path} is a pickle, which can run code when it is opened, and is refused; {READS}.")
+    raise RequestError(f"{path} is not a model; {READS}.")
+
+
+def _tokenizer(name: str, folder: Path, settings: dict[str, Any]) -> Path:
+    lender = _lender(name, folder, settings) or folder
+    return resolve(settings[weights.TOKENIZER_REFERENCE]).folder if lender.is_file() else lender
+
+
+def _lender(name: str, folder: Path, settings: dict[str, Any]) -> Path | None:
+    """Where the model lies whose tokenizer this one reads with, a folder or a .gguf file; None if it reads with its own."""
+    borrowed = settings.get(weights.TOKENIZER_REFERENCE)
+    if borrowed is None:
+        return None
+    if not isinstance(borrowed, str) or borrowed == name:
+        raise RequestError(f"{folder / weights.CONFIG} names no usable tokenizer ({weights.TOKENIZER_REFERENCE}).")
+    lender = locate(borrowed)
+    if lender.is_dir() and not weights.has_tokenizer(lender):
+        raise RequestError(f"{shown(name)} borrows the tokenizer of {shown(borrowed)}, which has none of its own.")
+    return lender
+
+
+def _digest(files: tuple[Path, ...]) -> str:
+    """First 12 hex digits of the weights' sha256; of several files, of their digests one after the other."""
+    digests = [gguf.sha256(f) for f in files]
+    return (digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest())[:12]

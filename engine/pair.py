@@ -1,0 +1,90 @@
+"""Whether a draft fits a verifier: the vocabularies, what the pair weighs, and what it would have to reach to pay."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Mapping
+
+from engine.analysis.ceilings import break_even
+from engine.errors import RequestError
+from engine.models.base import Model
+from engine.models.memory import Forecast, forecast
+from engine.models.source import config, ids_by_token
+
+CROSS = "The Polish page pairs models whose tokenizers differ."
+_SHOWN = 3  # differing tokens named in a reason
+_PADDING = re.compile(r"\[PAD\d+\]")  # written by GGUF converters to fill a padded vocabulary; no text ever becomes one
+
+
+@dataclass(frozen=True)
+class Pair:
+    """`size_ratio`: the verifier's parameters / the draft's. `flops_ratio`: c, one draft token / one verifier token by FLOPs.
+
+    `break_even`: the acceptance rate from which the pair pays by the textbook (v = 1, so it is c); None above 1.
+    """
+
+    same_vocabulary: bool
+    reason: str  # in one or two sentences, also when all is well
+    size_ratio: float
+    flops_ratio: float
+    forecast: Forecast
+    break_even: float | None
+
+
+def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0) -> Pair:
+    """Look a pair over by name, from headers and tokenizers alone: no torch, no weights.
+
+    `tokens`: the length both KV caches are forecast for. `held`: see `memory.forecast`. RequestError if one of the
+    models is not on this machine or is damaged.
+    """
+    of_verifier, of_draft = config(verifier), config(draft)
+    difference = None
+    if verifier != draft:
+        difference = differ(ids_by_token(verifier), ids_by_token(draft))
+    reason = (f"{difference} {CROSS}" if difference else
+              f"Same vocabulary: every token of {of_verifier['title']} has the same id in {of_draft['title']}.")
+    c = of_draft["flops_per_token"] / of_verifier["flops_per_token"]
+    return Pair(difference is None, reason, of_verifier["parameters"] / of_draft["parameters"], c,
+                forecast((verifier, draft), dtype, tokens, device, held), break_even(c, 1, 1))
+
+
+def check_models(verifier: Model, draft: Model) -> None:
+    """RequestError if two loaded models cannot run as a pair: unequal vocabularies, or a cache that cannot be rolled back."""
+    for model in (verifier, draft):
+        if not model.can_rewind:
+            raise RequestError(f"{model.facts.title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be "
+                               "used in speculative decoding; choose another model, or run it verifier-only.")
+    if draft is verifier:
+        return
+    difference = differ(verifier.vocabulary.ids_by_token(), draft.vocabulary.ids_by_token())
+    if difference:
+        raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: {difference[0].lower()}{difference[1:]} {CROSS}")
+
+
+def differ(verifier: Mapping[str, int], draft: Mapping[str, int]) -> str | None:
+    """How two token → id maps differ, in one sentence naming the first few tokens; None if they do not.
+
+    Sizes are not compared: a vocabulary may be padded to any width.
+    """
+    a, b = _real(verifier), _real(draft)
+    if a == b:
+        return None
+    apart = [t for t in {**a, **b} if a.get(t) != b.get(t)]
+    apart.sort(key=lambda t: (min(a.get(t, b.get(t, 0)), b.get(t, a.get(t, 0))), t))
+    named = "; ".join(_told(t, a.get(t), b.get(t)) for t in apart[:_SHOWN])
+    more = f" and {len(apart) - _SHOWN:,} more" if len(apart) > _SHOWN else ""
+    return f"The vocabularies differ in {len(apart):,} of {len({**a, **b}):,} tokens: {named}{more}."
+
+
+def _real(ids: Mapping[str, int]) -> dict[str, int]:
+    return {token: i for token, i in ids.items() if not _PADDING.fullmatch(token)}
+
+
+def _told(token: str, in_verifier: int | None, in_draft: int | None) -> str:
+    text = repr(token if len(token) <= 30 else token[:29] + "…")
+    if in_draft is None:
+        return f"{text} is missing in the draft"
+    if in_verifier is None:
+        return f"{text} is missing in the verifier"
+    return f"{text} is {in_verifier} in the verifier and {in_draft} in the draft"
