@@ -203,37 +203,41 @@ def ribbon_html(tokens: Sequence[RibbonToken], *, label: str = "Tokens", split: 
 def token_html(token: RibbonToken, faces: dict | None = None) -> str:
     """One token. `faces` remembers the drawn form of tokens that come up again."""
     faces = {} if faces is None else faces
-    key = (token.bytes, token.special, token.pieces)
+    key = (token.bytes, token.special, token.pieces, token.index is None)
     face = faces.get(key)
     if face is None:
         face = faces[key] = _face(token)
     letter, sign, _ = STATES[token.state]
     mark = f'<i class="m" data-m="{sign}"></i>' if token.state in (REJECTED, CORRECTION, BONUS) else ""
-    lead, inner = face
-    if mark and lead:  # the sign stands before the space, which then needs its own element
-        lead, inner = "", '<i class="s"> </i>' + inner[1:]
-    return (f'<span class="t {letter}{lead}" tabindex="0" data-d="{_attribute(details(token))}">{mark}{inner}</span>')
+    lead, wrap, inner = face
+    if mark and inner[0] == " ":  # the sign stands before the space, which then needs its own element
+        lead, inner = lead.replace(" w", ""), '<i class="s"> </i>' + inner[1:]
+    return f'{wrap}<span class="t {letter}{lead}" tabindex="0" data-d="{_attribute(details(token))}">{mark}{inner}</span>'
 
 
-def _face(token: RibbonToken) -> tuple[str, str]:
-    """(extra class, inner HTML). A single leading space gets its dot from the token's own class, to keep the page small."""
+def _face(token: RibbonToken) -> tuple[str, str, str]:
+    """(extra classes, wrap point before the token, inner HTML).
+
+    A line may break before a token's leading space, not after it, so that no token leaves its space behind. That space gets
+    its dot from the token's own class, to keep the page small. A line break that was thrown away is shown, not made.
+    """
     if token.special:
-        return "", f'<i class="k e" data-m="⟨{_attribute(special_name(bytes.fromhex(token.bytes)))}⟩"></i>'
+        return "", "", f'<i class="k e" data-m="⟨{_attribute(special_name(bytes.fromhex(token.bytes)))}⟩"></i>'
     if not token.pieces:
-        return "", '<i class="k" data-m="⟨empty⟩"></i>'
-    out, lead = [], ""
-    for kind, text in token.pieces:
+        return "", "", '<i class="k" data-m="⟨empty⟩"></i>'
+    out, lead, text = [], "", text_of(token)
+    for kind, part in token.pieces:
         if kind == "byte":
-            out.append(f'<i class="k" data-m="⟨{text}⟩"></i>')
+            out.append(f'<i class="k" data-m="⟨{part}⟩"></i>')
             continue
-        for c in text:
-            if c == " " and not out and len(text) > 1 and text[1] != " ":
+        for c in part:
+            if c == " " and not out and len(part) > 1 and part[1] != " ":
                 lead = " w"
                 out.append(" ")
             elif c == " ":
                 out.append('<i class="s"> </i>')
             elif c == "\n":
-                out.append('<i class="n">&#10;</i>')
+                out.append(f'<i class="n">{"" if token.index is None and token.state != PLAIN else "&#10;"}</i>')
             elif c == "\t":
                 out.append('<i class="h">&#9;</i>')
             elif _hidden(c):
@@ -241,7 +245,7 @@ def _face(token: RibbonToken) -> tuple[str, str]:
                 out.append(f'<i class="k o" data-m="⟨{_code(c)}⟩">{inner}</i>')
             else:
                 out.append(escape(c))
-    return lead, "".join(out)
+    return lead + (" l" if len(text) > 20 else ""), "<wbr>" if text[:1] == " " else "", "".join(out)
 
 
 def _attribute(text: str) -> str:

@@ -39,19 +39,16 @@ def sentence(run: Run, index: int) -> str:
     if not proposed:
         why = f" ({one.note})" if one.note else ""
         return head + f"nothing was proposed{why}; the verifier wrote {_tokens(len(one.emitted))} by itself."
-    words = f"the draft proposed {_tokens(proposed)}, the verifier accepted {accepted}"
+    words = f"the draft proposed {_tokens(proposed)}; the verifier "
     if one.closing == CORRECTION:
         lost = proposed - accepted - 1
-        words += ", refused one" + (f", {lost} after it {'was' if lost == 1 else 'were'} never judged" if lost > 0 else "")
-        words += ", and put its own token there."
+        words += f"accepted {accepted}, refused the next and put its own token there" if accepted else \
+            "refused the first and put its own token there"
+        words += f"; {lost} {'was' if lost == 1 else 'were'} never judged." if lost > 0 else "."
     elif one.closing == BONUS:
-        words = f"the draft proposed {_tokens(proposed)}, the verifier accepted all and added one of its own."
-        if proposed == 1:
-            words = "the draft proposed 1 token, the verifier accepted it and added one of its own."
-    elif one.closing is None:
-        words += "; the answer ended inside them."
+        words += ("accepted it" if proposed == 1 else f"accepted all {proposed}") + " and added one of its own."
     else:
-        words += "."
+        words += f"accepted {accepted}" + ("; the answer ended there." if one.closing is None else ".")
     return head + words + (f" Note: {one.note}." if one.note else "")
 
 

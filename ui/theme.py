@@ -94,11 +94,11 @@ _CSS = """
 .sl .ribbon{position:relative;border:1px solid var(--line);border-radius:6px;background:var(--paper)}
 .sl .tokens{font:400 14px/1.85 $MONO;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;padding:8px 10px;min-height:2.6em;
   max-height:var(--tall,23em);overflow:auto;scrollbar-width:thin;scrollbar-color:var(--line) transparent}
-.sl .t{font:400 14px/1.3 $MONO;white-space:pre-wrap;padding:1px 0;border-radius:2px;unicode-bidi:isolate;outline:0;cursor:default;
+.sl .t{font:400 14px/1.3 $MONO;white-space:pre;padding:1px 0;border-radius:2px;unicode-bidi:isolate;outline:0;cursor:default;
   box-shadow:1px 0 0 var(--paper)}
-.sl .t i{font-style:normal}
+.sl .t.l{white-space:pre-wrap} .sl .t i{font-style:normal}
 .sl .t.a{background:var(--accepted);border-bottom:2px solid var(--ink)}
-.sl .t.r{background:var(--rejected);text-decoration:line-through;text-decoration-thickness:1.5px}
+.sl .t.r{background:var(--rejected);text-decoration:line-through 1px}
 .sl .t.x{color:var(--quiet);border-bottom:1.5px dashed var(--faint)}
 .sl .t.c,.sl .t.b{background:var(--closing);border:1px solid var(--edge)}
 .sl .t.r,.sl .t.x{user-select:none;-webkit-user-select:none}
@@ -118,7 +118,7 @@ _CSS = """
   width:max-content;max-width:min(52ch,calc(100vw - 24px));padding:8px 11px;border:1px solid var(--line);border-radius:6px;
   background:var(--paper);color:var(--ink);font:400 12px/1.5 $MONO;box-shadow:0 4px 18px rgb(0 0 0/.18);pointer-events:none;
   overflow-wrap:anywhere;left:12px;bottom:12px;opacity:1;user-select:none;-webkit-user-select:none}
-.sl .t:hover::after{z-index:1001}
+.sl .t:hover::after{z-index:1001} .sl .tokens:hover .t:focus:not(:hover)::after{content:none}
 @supports (position-area:block-end span-inline-end){@media (min-width:641px){
   .sl .t:hover::after,.sl .t:focus::after{left:auto;bottom:auto;margin:6px 0;position-area:block-end span-inline-end;
     position-try-fallbacks:flip-inline,flip-block,flip-block flip-inline}}}
@@ -131,13 +131,12 @@ _CSS = """
   vertical-align:2px;margin-left:6px}
 .sl .sides{display:grid;grid-template-columns:1fr 1fr;gap:18px}
 .sl .side{min-width:0;display:grid;gap:7px;align-content:start}
-.sl .side h3{font-size:12px;font-weight:600;letter-spacing:.05em;text-transform:uppercase;color:var(--quiet)}
-.sl .side h3 span{text-transform:none;letter-spacing:0}
+.sl .side h3{font-size:12px;font-weight:600;letter-spacing:.05em;color:var(--quiet)} .sl .side h3 b{text-transform:uppercase;font-weight:600}
 .sl .speed{display:flex;flex-wrap:wrap;align-items:baseline;column-gap:14px;font-size:13px;color:var(--quiet)}
 .sl .speed b{font-size:22px;font-weight:600;color:var(--ink);letter-spacing:-.01em} .sl .fast b{color:var(--accent)}
 .sl .legend{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:13px;color:var(--quiet)}
 .sl .legend .t{color:var(--ink);padding:1px 4px;margin-right:5px} .sl .legend .t.x{color:var(--quiet)}
-.sl .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:14px 20px;border-top:1px solid var(--line);
+.sl.sl dl.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(180px,1fr));gap:14px 20px;border-top:1px solid var(--line);
   padding-top:14px}
 .sl .figures dt{font-size:13px;color:var(--quiet)} .sl .figures dd{font-size:18px;font-weight:600;line-height:1.3}
 .sl .figures small,.sl .bars small{display:block;font-size:12px;font-weight:400;color:var(--quiet);line-height:1.35}
@@ -151,12 +150,12 @@ _CSS = """
 .sl .keys{display:flex;flex-wrap:wrap;gap:2px 16px;margin-top:6px;color:var(--quiet);font-size:13px}
 .sl .keys i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
 .sl .notes{font-size:13px;color:var(--quiet);list-style:none} .sl .notes li{margin:0}
-.sl .caption{border-top:1px solid var(--line);padding-top:10px;font-size:12px;line-height:1.5;color:var(--quiet);overflow-wrap:anywhere}
+.sl.sl p.caption{border-top:1px solid var(--line);padding-top:10px;font-size:12px;line-height:1.5;color:var(--quiet);overflow-wrap:anywhere}
 .sl .prompt{font:400 14px/1.5 $MONO;white-space:pre-wrap;overflow-wrap:anywhere;max-height:6em;overflow:auto;color:var(--quiet)}
 
 /* one round */
 .sl.round{display:grid;gap:10px} .sl .cells{display:flex;flex-wrap:wrap;gap:8px}
-.sl .cell{border:1px solid var(--line);border-radius:6px;padding:8px 10px;min-width:116px;flex:0 1 auto;max-width:100%}
+.sl .cell{border:1px solid var(--line);border-radius:6px;padding:8px 11px 9px;min-width:132px;flex:0 1 auto;max-width:100%}
 .sl .cell>b{display:block;font-size:12px;font-weight:500;color:var(--quiet);margin-bottom:4px}
 .sl .cell dl{display:grid;grid-template-columns:auto 1fr;gap:0 10px;font-size:12px;margin-top:6px}
 .sl .cell dt{color:var(--quiet)} .sl .cell dd{font-family:$MONO;text-align:right}
@@ -164,6 +163,6 @@ _CSS = """
 .sl .round-line{font-size:13px;color:var(--quiet)}
 
 @media (max-width:640px){.sl.card{padding:14px 14px 12px;gap:14px} .sl .sides,.sl .pair{grid-template-columns:1fr}
-  .sl .figures{grid-template-columns:1fr 1fr;gap:12px 14px} .sl .headline{font-size:17px} .sl .cell{flex:1 1 130px}
+  .sl.sl dl.figures{grid-template-columns:1fr 1fr;gap:12px 14px} .sl .headline{font-size:17px} .sl .cell{flex:1 1 130px}
   .sl .tokens{--tall:17em}}
 """
