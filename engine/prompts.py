@@ -27,14 +27,15 @@ def build(vocabulary: Vocabulary, text: str, system: str | None = None, raw: boo
     system text in front of the person's, for models without a system role. `context`, if given, lets a text that cannot
     fit be refused before it is read; `check_length` judges the ids.
 
-    Raises RequestError for an empty text, a NUL or half a surrogate pair, and a template that refuses or drops a role.
+    Raises RequestError for an empty text, a NUL, half a surrogate pair or a character the
+    vocabulary lacks, and a template that refuses or drops a role.
     """
-    _check_text(text, "prompt")
+    _check_text(vocabulary, text, "prompt")
     if not text.strip():
         raise RequestError("The prompt is empty; type some text.")
     system = system if system and system.strip() else None
     if system is not None:
-        _check_text(system, "system text")
+        _check_text(vocabulary, system, "system text")
     if context is not None:
         _refuse_hopeless(vocabulary, text, context)
     asked = text if system is None or not system_in_user else f"{system}\n\n{text}"
@@ -85,7 +86,7 @@ def length_note(ids_count: int, max_tokens: int, context: int | None) -> str | N
 _WAY_OUT = "leave the system text empty, or put it in front of the user's message"
 
 
-def _check_text(text: str, what: str) -> None:
+def _check_text(vocabulary: Vocabulary, text: str, what: str) -> None:
     nul = text.find("\0")
     if nul >= 0:
         raise RequestError(f"Character {nul + 1:,} of the {what} is a NUL byte; take it out.")
@@ -93,6 +94,10 @@ def _check_text(text: str, what: str) -> None:
     if half is not None:
         raise RequestError(f"Character {half + 1:,} of the {what} is half a surrogate pair "
                            f"(U+{ord(text[half]):04X}), not a character; take it out.")
+    lost = vocabulary.unreadable(text)
+    if lost is not None:
+        raise RequestError(f"Character {lost + 1:,} of the {what} (U+{ord(text[lost]):04X}) is not in the vocabulary of "
+                           f"{vocabulary.model}, which would leave it out unseen; take it out.")
 
 
 def _refuse_hopeless(vocabulary: Vocabulary, text: str, context: int) -> None:

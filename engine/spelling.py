@@ -80,6 +80,14 @@ def shrink_bound(pipeline: dict) -> int | None:
     return 4 if "NFC" in kinds else 1  # composing makes UTF-8 at most about three times shorter
 
 
+def missing_bytes(pipeline: dict) -> frozenset[int]:
+    """Bytes that this tokenizer silently leaves out of a text: a byte-level vocabulary may lack rare ones."""
+    model = pipeline["model"]
+    if scheme(pipeline) != BYTE_LEVEL or model.get("unk_token") is not None or not isinstance(model["vocab"], dict):
+        return frozenset()
+    return frozenset(b for c, b in _BYTE_OF.items() if c not in model["vocab"])
+
+
 def renamed(pipeline: dict, names: dict[str, str]) -> dict:
     """The same tokenizer with some tokens spelled differently, ids unchanged, and nothing added, cut or padded."""
     model = dict(pipeline["model"])

@@ -111,6 +111,15 @@ class Vocabulary:
         shrink = spelling.shrink_bound(self._pipeline)
         return 0 if shrink is None else len(text.encode()) // (self.longest * shrink)
 
+    def unreadable(self, text: str) -> int | None:
+        """Index of the first character that `encode` would lose, in whole or part, because the vocabulary lacks it."""
+        lost = {c for c in set(text) if not self._missing.isdisjoint(c.encode("utf-8", "surrogatepass"))}
+        return next((i for i, c in enumerate(text) if c in lost), None) if lost else None
+
+    @cached_property
+    def _missing(self) -> frozenset[int]:
+        return spelling.missing_bytes(self._pipeline)
+
     def encode(self, text: str) -> list[int]:
         """Ids of `text` alone: nothing added in front or behind, and a control token's text in it stays letters.
 

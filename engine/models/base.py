@@ -38,11 +38,17 @@ class Model(Protocol):
     ends: tuple[int, ...]  # end-of-text ids; a model may have several
     defaults: dict[str, float]  # sampling defaults hidden in its generation config, e.g. {"top_k": 20}
     support: Any  # device array (width,) of vocabulary ids, for a draft that scores only some ids; None: all
+    width: int  # columns of the logits
+    anchor: Any  # any array on the device, for those that must make another beside it
     can_rewind: bool  # False for recurrent layers: then it cannot be used with a draft
+    asynchronous: bool  # the device works on behind our back: a clock must be read after `synchronise`
     ops: Any  # engine.numerics.<backend>: filtering, drawing and judging on the device
 
     def session(self, capacity: int | None = None) -> Session:
         """A fresh, empty session; `capacity` is a hint of how many ids it will hold."""
+
+    def synchronise(self) -> None:
+        """Wait until the device has done all it was given."""
 
     def close(self) -> None:
         """Give the weights' memory back."""

@@ -1,0 +1,399 @@
+"""Proof, on the pair at hand, that speculative decoding changes the speed of the answer and nothing else.
+
+Four checks, each with a figure:
+
+1. self-draft: with the draft equal to the verifier every judged token is accepted, greedy and sampling;
+2. fresh prefill: the logits scored in the rounds of a real run equal a cache-free forward over the same ids;
+3. greedy equality: speculative ids equal verifier-only ids on every prompt;
+4. chi-square: first tokens of speculative sampling follow the verifier's own distribution.
+
+Kernels may round differently for one row and for several, visibly so in half precision. So the rounding of the
+verifier is measured first, without any speculation: a text is read one token at a time and again in blocks, and ε is
+the largest difference of a logit between the two. A round that differs from its fresh forward by more than
+2ε (both have rounded), a refused self-draft token or a changed greedy token that rounding by ε cannot explain, fails.
+ε itself must stay within LARGEST_ROUNDING, or the first check that rests on it fails too.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from engine.models.base import Model
+from engine.prompts import build
+from engine.sampling import Uniforms
+from engine.trace import CORRECTION, ModelFacts, Round, Sampling, Settings, plain_data
+
+LARGEST_ROUNDING = {"float32": 1e-3, "float16": 0.5, "bfloat16": 2.0}  # logits; a wrong cache moves them by far more
+SMALLEST_P = 0.001  # a sound implementation fails the chi-square test once in a thousand pairs
+DRAWS = 2000
+AUDITED = 3  # prompts whose every round is compared with a fresh forward, and on which ε is measured
+WARM = Sampling(temperature=0.7, top_p=0.9)
+
+PROMPTS = (
+    "Explain photosynthesis step by step.",
+    "Write a Python function that reverses a string.",
+    "List the first ten prime numbers.",
+    "Count from 1 to 30.",
+    "What is the capital of France?",
+    "Write a short poem about the sea.",
+    "Translate to German: The cat sleeps on the sofa.",
+    "Opowiedz krótko o Krakowie.",
+    "Summarise: Rain fell for three days, the river rose, and the old bridge was closed until Monday.",
+    "Give me a JSON object with the keys name, age and city.",
+    "Repeat exactly: one two three four five six seven eight nine ten",
+    "Why is the sky blue?",
+    "2 + 2 = 4, 3 + 3 = 6, 4 + 4 =",
+    "Write a polite e-mail that cancels a meeting.",
+    "SELECT name FROM people WHERE",
+    "Name three differences between a frog and a toad.",
+    "Once upon a time, in a village by the lake,",
+    "<ul><li>apple</li><li>pear</li>",
+    "Is 91 a prime number? Answer yes or no and say why.",
+    "Describe the colour red to somebody who cannot see. 🙂",
+    "A B A B A B A B A B",
+    "How do I boil an egg?",
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    passed: bool
+    figure: float | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was checked, on what, and when. `key` stands for the pair, its precision, backend and device."""
+
+    key: str
+    created: str  # ISO 8601, UTC
+    verifier: str
+    draft: str | None
+    dtype: str
+    device: str
+    backend: str
+    rounding: float  # ε, logits
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(c.passed for c in self.checks)
+
+
+def certify(verifier: Model, draft: Model | None, prompts: Sequence[str] = PROMPTS, *, gamma: int = 4, max_tokens: int = 32,
+            draws: int = DRAWS, tell: Callable[[str], None] | None = None, stop: Callable[[], bool] | None = None) -> Certificate:
+    """Run the four checks on loaded models and keep the certificate. Without a draft, prompt lookup is certified.
+
+    `tell` hears one line about what is being done. Stopping raises Stopped and keeps nothing.
+    """
+    tell, stop = tell or (lambda text: None), stop or (lambda: False)
+    texts = [build(verifier.vocabulary, p, raw=verifier.vocabulary.template is None).ids for p in prompts]
+    greedy = Settings(gamma=gamma, drafter="model" if draft else "lookup", max_tokens=max_tokens)
+    plain = []
+    for i, ids in enumerate(texts):
+        tell(f"Verifier only, prompt {i + 1} of {len(texts)}")
+        plain.append(_ids(_decode(verifier, None, ids, greedy, stop)))
+    tell("Rounding of one-token and several-token passes")
+    epsilon = max(rounding(verifier, [*a, *b], gamma + 1) for a, b in zip(texts[:AUDITED], plain))
+    checks = [_self_draft(verifier, texts[:AUDITED], gamma, max_tokens, epsilon, tell, stop)]
+    checks.append(_fresh_prefill(verifier, draft, texts[:AUDITED], greedy, epsilon, tell, stop))
+    checks.append(_greedy_equality(verifier, draft, texts, plain, greedy, epsilon, tell, stop))
+    checks.append(_chi_square(verifier, draft, texts, draws, tell, stop))
+    facts, other = verifier.facts, draft.facts if draft else None
+    certificate = Certificate(
+        pair_key(facts, other), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), facts.title,
+        other.title if other else None, facts.dtype, facts.device, f"{facts.backend} {facts.backend_version}", epsilon, tuple(checks))
+    _save(certificate)
+    return certificate
+
+
+class Stopped(Exception):
+    """The checks were stopped before they were complete."""
+
+
+# ------------------------------------------------------------------------------------------------------- checks
+
+
+def _self_draft(verifier: Model, texts, gamma: int, max_tokens: int, epsilon: float, tell, stop) -> Check:
+    """Acceptance with the draft equal to the verifier. A refusal counts unless rounding by ε can explain it:
+    greedy, a top-2 gap of at most 2ε; sampling, p/q of at least exp(−4ε/T), the normalisers having moved too."""
+    judged = accepted = unexplained = 0
+    for sampling in (Sampling(), Sampling(temperature=1.0, seed=1)):
+        settings = Settings(gamma=gamma, max_tokens=max_tokens, sampling=sampling)
+        for i, ids in enumerate(texts):
+            tell(f"Self-draft, {'greedy' if sampling.greedy else 'sampling'}, prompt {i + 1} of {len(texts)}")
+            text = list(ids)
+            for r in _decode(verifier, verifier, ids, settings, stop):
+                refused = r.closing == CORRECTION
+                judged, accepted = judged + r.accepted + refused, accepted + r.accepted
+                if refused and sampling.greedy:
+                    unexplained += _gap(verifier, text + list(r.emitted[:-1])) > 2 * epsilon
+                elif refused:
+                    ratio = (r.p[r.accepted] or 0.0) / r.q[r.accepted]
+                    unexplained += ratio < math.exp(-4 * epsilon)
+                text += r.emitted
+    rate = accepted / judged if judged else None
+    passed = judged > 0 and not unexplained and epsilon <= _largest(verifier)
+    words = f"{accepted:,} of {judged:,} judged tokens accepted with the verifier as its own draft"
+    if accepted < judged:
+        words += f"; {judged - accepted - unexplained} of the refusals are within rounding (ε = {epsilon:.2g} logits)"
+    return Check("self-draft", passed, rate, words + ".")
+
+
+def _fresh_prefill(verifier: Model, draft: Model | None, texts, settings: Settings, epsilon: float, tell, stop) -> Check:
+    """Largest difference between logits scored in rounds and a fresh session's forward over the same ids; the total
+    variation between their distributions says what it means."""
+    worst = distance = 0.0
+    rows = 0
+    for i, ids in enumerate(texts):
+        tell(f"Rounds against fresh prefill, prompt {i + 1} of {len(texts)}")
+        audited = Recorder(verifier)
+        _decode(audited, draft, ids, settings, stop)
+        for read, scored in audited.scored:
+            if stop():
+                raise Stopped
+            fresh = _forward(verifier, read, len(scored))
+            rows += len(scored)
+            worst = max(worst, float(np.abs(fresh - scored).max()))
+            distance = max(distance, float(np.abs(_softmax(fresh) - _softmax(scored)).sum(-1).max() / 2))
+    bound = max(2 * epsilon, 1e-6) if verifier.facts.dtype != "float32" else _largest(verifier)
+    return Check("fresh prefill", rows > 0 and worst <= bound, worst,
+                 f"logits of {rows} scored positions differ from a cache-free forward by at most {worst:.2g} "
+                 f"(allowed {bound:.2g}), their distributions by {distance:.2%} in total variation.")
+
+
+def _greedy_equality(verifier: Model, draft: Model | None, texts, plain, settings: Settings, epsilon: float, tell, stop) -> Check:
+    """How many prompts give the very same ids. A difference passes only where the verifier's two best tokens are
+    closer than rounding can move them: a gap of at most 2ε."""
+    equal, differences, unexplained = 0, [], 0
+    for i, (ids, expected) in enumerate(zip(texts, plain)):
+        tell(f"Greedy equality, prompt {i + 1} of {len(texts)}")
+        got = _ids(_decode(verifier, draft, ids, settings, stop))
+        if got == expected:
+            equal += 1
+            continue
+        at = next((j for j, (a, b) in enumerate(zip(got, expected)) if a != b), min(len(got), len(expected)))
+        gap = _gap(verifier, [*ids, *expected[:at]])
+        unexplained += gap > 2 * epsilon or len(got) == at or len(expected) == at
+        differences.append(f"prompt {i + 1} differs at index {at} with a top-2 gap of {gap:.2g}")
+    words = f"{equal} of {len(texts)} prompts give the very same ids as verifier-only"
+    if differences:
+        words += f" ({'; '.join(differences)}; rounding explains gaps up to {2 * epsilon:.2g})"
+    return Check("greedy equality", bool(texts) and not unexplained, equal / len(texts) if texts else None, words + ".")
+
+
+def _chi_square(verifier: Model, draft: Model | None, texts, draws: int, tell, stop) -> Check:
+    """First tokens of `draws` seeded rounds against the verifier's distribution, at the flattest of the contexts, without
+    filters and at temperature 0.7 / top-p 0.9. The smaller p-value is the figure; each must exceed SMALLEST_P."""
+    scores = []
+    for ids in texts:
+        row = _softmax(_forward(verifier, list(ids), 1))[0]
+        scores.append(float(-(row * np.log(np.maximum(row, 1e-30))).sum()))
+    context = list(texts[int(np.argmax(scores))])
+    results = []
+    for sampling in (Sampling(temperature=1.0), WARM):
+        tell(f"Chi-square, {draws} draws at temperature {sampling.temperature}")
+        observed, expected = _first_tokens(verifier, draft, context, sampling, draws, stop)
+        results.append(chi_square(observed, expected))
+    smallest = min(r[2] for r in results)
+    words = "; ".join(f"χ² {x:.1f} on {df} degrees of freedom, p = {p:.3f}" for x, df, p in results)
+    return Check("chi-square", smallest > SMALLEST_P, smallest,
+                 f"{draws:,} sampled first tokens against the verifier's distribution, without filters and at temperature 0.7 / top-p 0.9: {words}.")
+
+
+def _first_tokens(verifier: Model, draft: Model | None, context: list[int], sampling: Sampling, draws: int, stop):
+    """Counts of the first emitted token over `draws` seeds, and the verifier's distribution (both of shape (width,)).
+
+    The logits are real and read once; drawing, judging and the residual are done anew for every seed. Without a draft
+    the verifier's second best token is proposed as a point mass, so that acceptance and refusal both occur.
+    """
+    ops = verifier.ops
+    logits = _read(verifier, context, 1)
+    width = logits.shape[-1]
+    one = ops.filtered(logits, sampling)
+    p = ops.filtered(logits[[0, 0]], sampling)  # the position judged, and one after it whose draw is not counted
+    expected = _dense(ops, one, width)
+    if sampling.top_p >= 1:  # independent of the filter: the softmax in double precision
+        expected = _softmax(np.array(ops.to_host(logits)) / sampling.temperature)[0]
+    if draft is None:
+        proposal = ops.point_masses([int(np.argsort(-expected)[1])], logits)
+    else:
+        q = ops.filtered(_read(draft, context, 1), sampling)
+        support = q.ids if draft.support is None else draft.support[None] if q.ids is None else draft.support[q.ids]
+    observed = np.zeros(width, dtype=np.int64)
+    for seed in range(draws):
+        if stop():
+            raise Stopped
+        u = Uniforms(seed, 0).take(3)
+        if draft is not None:
+            column, q_at = ops.draw(q, u[:1])
+            token = column if support is None else support[0][column]
+            proposal = ops.Proposal(token, q_at, q.probabilities, support)
+        accepted, closing, proposed, _, _ = ops.judge_to_host(p, proposal, u[1:], width)
+        observed[proposed[0] if accepted else closing] += 1
+    return observed, expected
+
+
+def chi_square(observed: np.ndarray, expected: np.ndarray, smallest: float = 5.0) -> tuple[float, int, float]:
+    """Pearson's statistic, degrees of freedom and p-value of counts against probabilities.
+
+    Cells that expect fewer than `smallest` are pooled into one, joined with the rarest other if still too small.
+    A count where nothing is expected gives p = 0. With a single cell nothing can be tested: p = 1.
+    """
+    total = observed.sum()
+    expected = expected / expected.sum() * total
+    if observed[expected == 0].any():
+        return math.inf, 0, 0.0
+    order = np.argsort(-expected, kind="stable")
+    seen, wanted = observed[order].astype(float), expected[order]
+    large = int((wanted >= smallest).sum())
+    if large < len(wanted):
+        rest = wanted[large:].sum()
+        large -= bool(large and 0 < rest < smallest)
+        seen = np.append(seen[:large], seen[large:].sum())
+        wanted = np.append(wanted[:large], wanted[large:].sum())
+        if wanted[-1] == 0:
+            seen, wanted = seen[:-1], wanted[:-1]
+    df = len(wanted) - 1
+    if df < 1:
+        return 0.0, 0, 1.0
+    import torch
+
+    statistic = float(((seen - wanted) ** 2 / wanted).sum())
+    survival = torch.special.gammaincc(torch.tensor(df / 2, dtype=torch.float64), torch.tensor(statistic / 2, dtype=torch.float64))
+    return statistic, df, float(survival)
+
+
+# --------------------------------------------------------------------------------------------------- measuring
+
+
+class Recorder:
+    """A model whose sessions remember what they read and what they scored: `scored` holds (ids, logits) pairs."""
+
+    def __init__(self, model: Model):
+        self._model, self.scored = model, []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def session(self, capacity: int | None = None) -> "_Audit":
+        return _Audit(self._model.session(capacity), self)
+
+
+class _Audit:
+    """A session that keeps its own account of the ids it should hold."""
+
+    def __init__(self, session, recorder: Recorder):
+        self._session, self._recorder, self._ids = session, recorder, []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+    def feed(self, ids, last: int):
+        self._ids += [int(i) for i in ids]
+        logits = self._session.feed(ids, last)
+        if last:
+            self._recorder.scored.append((list(self._ids), np.array(self._recorder.ops.to_host(logits))))
+        return logits
+
+    def rewind(self, count: int) -> None:
+        self._session.rewind(count)
+        del self._ids[len(self._ids) - count:]
+
+
+def rounding(model: Model, ids: Sequence[int], block: int) -> float:
+    """ε: largest difference of any logit when `ids` are read one at a time and `block` at a time."""
+    one, several = model.session(len(ids)), model.session(len(ids))
+    try:
+        worst = 0.0
+        for start in range(0, len(ids) - block + 1, block):
+            part = list(ids[start:start + block])
+            rows = np.concatenate([np.array(model.ops.to_host(one.feed([i], 1))) for i in part])
+            worst = max(worst, float(np.abs(rows - np.array(model.ops.to_host(several.feed(part, block)))).max()))
+        return worst
+    finally:
+        one.close(), several.close()
+
+
+def _decode(verifier: Model, draft: Model | None, ids, settings: Settings, stop) -> list[Round]:
+    raise NotImplementedError
+
+
+def _ids(rounds: list[Round]) -> list[int]:
+    return [i for r in rounds for i in r.emitted]
+
+
+def _read(model: Model, ids: Sequence[int], last: int):
+    """Logits (last, width) on the device, from a fresh session that reads everything at once."""
+    session = model.session(len(ids))
+    try:
+        return session.feed(list(ids), last)
+    finally:
+        session.close()
+
+
+def _forward(model: Model, ids: Sequence[int], last: int) -> np.ndarray:
+    return np.array(model.ops.to_host(_read(model, ids, last)))
+
+
+def _gap(model: Model, ids: Sequence[int]) -> float:
+    """Gap of the two best logits after `ids`."""
+    best = np.sort(_forward(model, ids, 1)[0])[-2:]
+    return float(best[1] - best[0])
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    e = np.exp(logits - logits.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _dense(ops, distribution, width: int) -> np.ndarray:
+    row = np.array(ops.to_host(distribution.probabilities), dtype=float)[0]
+    if distribution.ids is None:
+        return row
+    full = np.zeros(width)
+    full[np.array(ops.to_host(distribution.ids))[0].astype(int)] = row
+    return full
+
+
+def _largest(model: Model) -> float:
+    return LARGEST_ROUNDING[model.facts.dtype]
+
+
+# ----------------------------------------------------------------------------------------------------- keeping
+
+
+def pair_key(verifier: ModelFacts, draft: ModelFacts | None) -> str:
+    """Stands for a pair of weights as they were used: 16 hex digits."""
+    parts = [[f.revision or f.path, f.dtype, f.device, f.backend] if f else None for f in (verifier, draft)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def last(key: str) -> Certificate | None:
+    """The newest certificate of a pair, or None; a damaged file counts as none."""
+    from engine.models.home import home
+
+    try:
+        data = json.loads((home() / "certificates" / f"{key}.json").read_text(encoding="utf-8"))
+        return Certificate(**{**{k: v for k, v in data.items() if k != "passed"}, "checks": tuple(Check(**c) for c in data["checks"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def to_data(certificate: Certificate) -> dict:
+    return {**plain_data(certificate), "passed": certificate.passed}
+
+
+def _save(certificate: Certificate) -> None:
+    from engine.models.home import folder, write_atomic
+
+    write_atomic(folder("certificates") / f"{certificate.key}.json", json.dumps(to_data(certificate), ensure_ascii=False, allow_nan=False))

@@ -1,0 +1,170 @@
+"""The commands of `python -m engine`, one file each, and what they share.
+
+A command is a module with `add_parser(subparsers)` and `run(args) -> int`, the exit status. Its imports at the top are
+light: torch is imported only once a command runs, so that `--help` and a refused option answer at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import pkgutil
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Callable, Iterator, TextIO
+
+from engine.errors import RequestError
+
+NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))  # a new command is a new file
+LOG_LIMIT = 1_000_000  # bytes kept before the log begins anew
+PROMPT_FILE_LIMIT = 16_000_000  # bytes; no context is that long
+
+
+def number(kind: type, low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
+    """An argparse type: a finite `kind` from `low` (not `low` itself if `above`) to `high`."""
+    span = f"above {low} and at most {high}" if above else f"from {low} to {high}"
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high or (above and value == low):  # NaN fits nowhere
+            raise argparse.ArgumentTypeError(f"{text!r} is not {'a whole number' if kind is int else 'a number'} {span}")
+        return value
+
+    return parse
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Where and how models run, alike for every command."""
+    parser.add_argument("--backend", choices=("torch", "mlx"), default="torch", help="engine that runs the models (torch)")
+    parser.add_argument("--device", choices=("auto", "cpu", "mps", "cuda"), default="auto", help="(auto)")
+    parser.add_argument("--dtype", choices=("auto", "float32", "float16", "bfloat16"), default="auto", help="precision (auto)")
+    parser.add_argument("--json", metavar="PATH", help="write the result as one JSON object to PATH; - is standard output")
+
+
+def read_prompt_file(path: str) -> str:
+    """The text of a prompt file: UTF-8 with or without a mark, or UTF-16 with one; LF line ends; no final line end.
+
+    Raises RequestError for a missing file, another encoding or a NUL byte (never a silent repair).
+    """
+    try:
+        if path != "-" and os.path.getsize(path) > PROMPT_FILE_LIMIT:
+            raise RequestError(f"The prompt file {path} is larger than {PROMPT_FILE_LIMIT // 1_000_000} MB; no model reads that much.")
+        data = sys.stdin.buffer.read(PROMPT_FILE_LIMIT + 1) if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as e:
+        raise RequestError(f"The prompt file {path} cannot be read ({getattr(e, 'strerror', None) or e}).") from None
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as e:
+        name = "UTF-16" if encoding == "utf-16" else "UTF-8"
+        line = data[: e.start].count(b"\n") + 1
+        raise RequestError(f"The prompt file {path} is not {name} (line {line}, byte {e.start}); save it as UTF-8.") from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise RequestError(f"The prompt file {path} has a NUL byte in line {line}, so it is not text; remove it.")
+    return text.removesuffix("\n")
+
+
+def require_text(name: str, text: str | None) -> None:
+    """RequestError if an argument came in bytes that are no text (they arrive as lone surrogates)."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"The {name} is not valid UTF-8; put it into a file and use --prompt-file.") from None
+
+
+def require_writable(path: str | None) -> None:
+    """RequestError before a long run, rather than after it, if the result could not be written to `path`."""
+    if path in (None, "-"):
+        return
+    target = Path(path).absolute()
+    if target.is_dir() or not target.parent.is_dir():
+        what = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
+        raise RequestError(f"--json {path} {what}; give the path of a file to write.")
+    if not os.access(target.parent, os.W_OK):
+        raise RequestError(f"--json {path} cannot be written: the folder {target.parent} is read-only.")
+
+
+def write_json(data: dict, path: str) -> None:
+    """One strict JSON object to `path` (atomically), or to standard output for "-"."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+    if path == "-":
+        sys.stdout.flush()
+        stream = getattr(sys.stdout, "buffer", None)  # JSON is UTF-8 whatever the terminal's encoding
+        stream.write(text.encode()) if stream else sys.stdout.write(text)
+        sys.stdout.flush()
+    else:
+        from engine.models.home import write_atomic
+        write_atomic(Path(path).absolute(), text)
+
+
+def printable(text: str) -> str:
+    """Text from a model without control characters, which a terminal would obey."""
+    return "".join(c if c in "\n\t" or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def log_path() -> Path:
+    from engine.models.home import folder
+    path = folder("logs") / "engine.log"
+    if path.exists() and path.stat().st_size > LOG_LIMIT:
+        path.write_bytes(b"")
+    return path
+
+
+@contextlib.contextmanager
+def quiet(debug: bool = False) -> Iterator[TextIO]:
+    """Send everything that libraries print, at the level of file descriptors, to the log.
+
+    Gives a stream on the real standard error for progress. Under `debug` nothing is redirected.
+    """
+    for name, value in (("TRANSFORMERS_VERBOSITY", "error"), ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
+                        ("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"), ("TOKENIZERS_PARALLELISM", "false")):
+        os.environ.setdefault(name, value)
+    if debug:
+        logging.basicConfig(level=logging.INFO)
+        yield sys.stderr
+        return
+    sys.stdout.flush(), sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    terminal = os.fdopen(os.dup(2), "w", encoding=getattr(sys.stderr, "encoding", None) or "utf-8", errors="replace")
+    os.dup2(log, 1), os.dup2(log, 2)
+    try:
+        with warnings.catch_warnings(), terminal:
+            warnings.simplefilter("ignore")
+            yield terminal
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        os.dup2(kept[0], 1), os.dup2(kept[1], 2)
+        for descriptor in (*kept, log):
+            os.close(descriptor)
+
+
+class Progress:
+    """One line that overwrites itself, on a terminal only."""
+
+    def __init__(self, stream: TextIO):
+        self.stream, self.shown, self.at = (stream if stream.isatty() else None), 0, 0.0
+
+    def say(self, text: str, *, now: bool = False) -> None:
+        if self.stream is None or (not now and time.monotonic() - self.at < 0.1):
+            return
+        text = printable(text).replace("\n", " ")[:100]
+        self.stream.write("\r" + text + " " * max(self.shown - len(text), 0))
+        self.stream.flush()
+        self.shown, self.at = len(text), time.monotonic()
+
+    def clear(self) -> None:
+        if self.stream is not None and self.shown:
+            self.stream.write("\r" + " " * self.shown + "\r")
+            self.stream.flush()
+            self.shown = 0

@@ -1,0 +1,55 @@
+"""`python -m engine certify`: four checks that speculative decoding with this pair is lossless."""
+
+from __future__ import annotations
+
+from engine.commands import Progress, add_model_options, number, printable, quiet, require_writable, write_json
+from engine.commands.compare import load, stopping
+
+
+def add_parser(subparsers) -> None:
+    p = subparsers.add_parser("certify", help="check that a pair decodes losslessly", allow_abbrev=False,
+                              description="Check on real models that speculative decoding changes nothing but the speed. "
+                                          "Exit status 0 when every check passes, 1 otherwise.")
+    p.add_argument("--verifier", metavar="MODEL", required=True)
+    drafter = p.add_mutually_exclusive_group(required=True)
+    drafter.add_argument("--draft", metavar="MODEL")
+    drafter.add_argument("--lookup", action="store_true", help="certify prompt lookup, without a draft model")
+    p.add_argument("--gamma", type=number(int, 1, 16), default=4, metavar="N", help="draft tokens a round, 1-16 (4)")
+    p.add_argument("--max-tokens", type=number(int, 4, 1024), default=32, metavar="N", help="tokens a prompt (32)")
+    add_model_options(p)
+
+
+def run(args) -> int:
+    require_writable(args.json)
+    certificate = _certify(args)
+    if certificate is None:
+        return 130
+    from engine.certify import to_data
+
+    if args.json:
+        write_json(to_data(certificate), args.json)
+    if args.json != "-":
+        for check in certificate.checks:
+            print(printable(f"{'pass' if check.passed else 'FAIL'}  {check.name:<16} {check.sentence}"))
+    return 0 if certificate.passed else 1
+
+
+def _certify(args):
+    """Load the pair and check it; None if Ctrl-C stopped it."""
+    with quiet(args.debug) as terminal:
+        from engine.certify import Stopped, certify
+
+        progress = Progress(terminal)
+        with stopping() as (stop, arm):
+            progress.say(f"Loading {args.verifier}", now=True)
+            verifier = load(args.verifier, args.backend, args.device, args.dtype)
+            if args.draft:
+                progress.say(f"Loading {args.draft}", now=True)
+            draft = load(args.draft, args.backend, args.device, args.dtype) if args.draft else None
+            arm(True)
+            try:
+                return certify(verifier, draft, gamma=args.gamma, max_tokens=args.max_tokens, tell=progress.say, stop=stop)
+            except Stopped:
+                return None
+            finally:
+                progress.clear()

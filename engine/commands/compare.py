@@ -1,0 +1,192 @@
+"""`python -m engine compare`: verifier-only against speculative decoding of one prompt."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from typing import Iterator
+
+from engine.analysis.metrics import metrics
+from engine.analysis.sentence import percent, times
+from engine.commands import (Progress, add_model_options, number, printable, quiet, read_prompt_file, require_text, require_writable,
+                             write_json)
+from engine.errors import RequestError
+from engine.request import CompareRequest, Done, Step
+from engine.trace import Generation, Run, Sampling, Settings, plain_data, to_json
+
+DEFAULTS = Settings()
+PLAIN = Sampling()
+
+
+def add_parser(subparsers) -> None:
+    p = subparsers.add_parser("compare", help="verifier-only against speculative decoding", allow_abbrev=False,
+                              description="Write one answer twice, verifier-only and speculative, and say what it cost. "
+                                          "A model is bundled:NAME, a hub id, a folder or a .gguf file.")
+    p.add_argument("--verifier", metavar="MODEL", required=True)
+    drafter = p.add_mutually_exclusive_group(required=True)
+    drafter.add_argument("--draft", metavar="MODEL")
+    drafter.add_argument("--lookup", action="store_true", help="draft by prompt lookup, without a draft model")
+    prompt = p.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
+    p.add_argument("--system", metavar="TEXT", help="system message")
+    p.add_argument("--raw", action="store_true", help="no chat template")
+    p.add_argument("--gamma", type=number(int, 1, 16), default=DEFAULTS.gamma, metavar="N", help="draft tokens a round, 1-16 (4)")
+    p.add_argument("--entropy-stop", type=number(float, 0, 1), default=None, metavar="H",
+                   help="stop drafting above this normalised draft entropy, 0-1 (off)")
+    p.add_argument("--temperature", type=number(float, 0, 10), default=PLAIN.temperature, metavar="T", help="0 is greedy (0)")
+    p.add_argument("--top-k", type=number(int, 0, 1_000_000), default=PLAIN.top_k, metavar="K", help="0 is off (0)")
+    p.add_argument("--top-p", type=number(float, 0, 1, above=True), default=PLAIN.top_p, metavar="P", help="1 is off (1)")
+    p.add_argument("--min-p", type=number(float, 0, 1), default=PLAIN.min_p, metavar="P", help="0 is off (0)")
+    p.add_argument("--repetition-penalty", type=number(float, 0.1, 10), default=PLAIN.repetition_penalty, metavar="X",
+                   help="1 is off (1)")
+    p.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=PLAIN.seed, metavar="N", help="(0)")
+    p.add_argument("--max-tokens", type=number(int, 1, 1_000_000), default=DEFAULTS.max_tokens, metavar="N", help="(128)")
+    p.add_argument("--repeats", type=number(int, 1, 100), default=DEFAULTS.repeats, metavar="N", help="(1)")
+    p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
+    add_model_options(p)
+
+
+def run(args) -> int:
+    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
+    asked = request(args)
+    require_writable(args.json)
+    result = _decode(asked, args.debug)
+    if args.save:
+        _save(result)
+    figures = metrics(result)
+    if args.json:
+        write_json(report(result, figures), args.json)
+    if args.json != "-":
+        print(describe(result, figures))
+    return 130 if result.status == "stopped" else 1 if result.status == "failed" else 0
+
+
+def request(args) -> CompareRequest:
+    """The request that parsed options amount to; RequestError if the texts are none."""
+    prompt = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
+    require_text("prompt", prompt)
+    require_text("system message", args.system)
+    if not prompt.strip():
+        raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
+    sampling = Sampling(args.temperature, args.top_k, args.top_p, args.min_p, args.repetition_penalty, args.seed)
+    settings = Settings(gamma=args.gamma, drafter="lookup" if args.lookup else "model", entropy_stop=args.entropy_stop,
+                        max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling)
+    return CompareRequest(prompt=prompt, verifier=args.verifier, draft=args.draft, system=args.system, raw=args.raw,
+                          settings=settings, backend=args.backend, device=args.device, dtype=args.dtype)
+
+
+def report(run: Run, figures: dict) -> dict:
+    """The run as JSON data, with its figures and each side's decode rate where a reader looks for it first."""
+    data = {**plain_data(run), "metrics": plain_data(figures)}
+    for side in ("plain", "speculative"):
+        if data[side] is not None:
+            data[side]["tokens_per_second"] = figures[f"{side}_tokens_per_second"]
+    return data
+
+
+def describe(run: Run, figures: dict) -> str:
+    """The compact report for a reader at a terminal: sentence, figures with their denominators, both texts."""
+    f = figures
+    rows = [
+        ("verifier only", _rate(f, "plain")),
+        ("speculative", _rate(f, "speculative")),
+        ("acceptance", None if f["acceptance_rate"] is None else
+         f"{percent(f['acceptance_rate'])} of {f['proposed']} draft tokens; per judged token {_share(f['alpha'])} of {f['judged']}"),
+        ("tokens per pass", None if f["tokens_per_pass"] is None else f"{f['tokens_per_pass']:.2f} over {f['rounds']} verifier passes"),
+        ("draft token cost", None if f["cost_ratio"] is None else
+         f"{f['cost_ratio']:.3f} of a verifier pass measured, {_plain(f['cost_ratio_flops'], '.3f')} by FLOPs"),
+        ("ceiling", None if f["ceiling"] is None else
+         f"{times(f['ceiling'], 2)} with this run's costs, {_plain(f['ceiling_flops'], '.2f')}× by FLOPs"),
+        ("break-even", "none below 100 % acceptance" if f["break_even"] is None and f["ceiling"] is not None else
+         None if f["break_even"] is None else f"{percent(f['break_even'])} acceptance"),
+        ("orchestration", None if f["orchestration_share"] is None else f"{f['orchestration_share']:.1%} of speculative decode time"),
+        ("models", " · ".join(f"{role} {m.title} {m.dtype} on {m.device}" for role, m in run.models.items())),
+    ]
+    lines = [f["sentence"], ""]
+    lines += [f"{label:<17} {text}" for label, text in rows if text]
+    lines += [f"note: {note}" for note in _notes(run)]
+    for title, side in (("VERIFIER ONLY", run.plain), ("SPECULATIVE", run.speculative)):
+        if side is not None:
+            lines += ["", f"{title} ({len(side.ids)} tokens, {side.finish})", side.text]
+    return printable("\n".join(lines))
+
+
+def _rate(f: dict, side: str) -> str | None:
+    rate, span = f[f"{side}_tokens_per_second"], f[f"{side}_tokens_per_second_range"]
+    if rate is None:
+        return None
+    between = f" ({span[0]:.1f}–{span[1]:.1f})" if span[0] != span[1] else ""
+    prefill = f[f"{side}_prefill_tokens_per_second"]
+    return f"{rate:.1f} tok/s{between} in decode" + (f", {prefill:.0f} tok/s in prefill" if prefill is not None else "")
+
+
+def _share(value: float | None) -> str:
+    return "n/a" if value is None else percent(value)
+
+
+def _plain(value: float | None, form: str) -> str:
+    return "n/a" if value is None else format(value, form)
+
+
+def _notes(run: Run) -> list[str]:
+    sides: list[Generation] = [g for g in (run.plain, run.speculative) if g is not None]
+    notes = [*run.notes, *(n for m in run.models.values() for n in m.notes), *(n for g in sides for n in g.notes)]
+    return list(dict.fromkeys(notes))
+
+
+def _save(run: Run) -> None:
+    from engine.models.home import folder, write_atomic
+
+    path = folder("runs") / f"{run.id}.json"
+    write_atomic(path, to_json(run))
+    print(f"saved {path}", file=sys.stderr)
+
+
+def _decode(asked: CompareRequest, debug: bool) -> Run:
+    """Run the comparison; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
+    with quiet(debug) as terminal:
+        from engine.decoding import compare
+
+        progress = Progress(terminal)
+        with stopping() as (stop, arm):
+            for event in compare.run(asked, load, stop):
+                if isinstance(event, Done):
+                    progress.clear()
+                    return event.run
+                if isinstance(event, Step):
+                    tokens = tokens + len(event.round.emitted)
+                    progress.say(f"{label}: {tokens} of {asked.settings.max_tokens} tokens")
+                else:
+                    label, tokens = event.text, 0
+                    arm(event.side is not None)
+                    progress.say(label, now=True)
+    raise RuntimeError("The comparison ended without a result.")
+
+
+def load(name: str, backend: str, device: str, dtype: str):
+    """A model by name, loaded for this one command."""
+    from engine.models import registry
+
+    return registry.load(name, device=device, dtype=dtype, backend=backend)
+
+
+@contextlib.contextmanager
+def stopping() -> Iterator[tuple]:
+    """Two functions: `stop()` says whether Ctrl-C was pressed; `arm(True)` makes Ctrl-C set it rather than raise.
+
+    A second Ctrl-C always raises KeyboardInterrupt.
+    """
+    state = {"armed": False, "asked": False}
+
+    def pressed(*_) -> None:
+        if not state["armed"] or state["asked"]:
+            raise KeyboardInterrupt
+        state["asked"] = True
+
+    before = signal.signal(signal.SIGINT, pressed)
+    try:
+        yield (lambda: state["asked"]), (lambda on: state.update(armed=on))
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,64 @@
+"""Works out what the trace keeps of every position, outside the decode clock.
+
+Entropies and best alternatives are for the reader, not for decoding. Raw scores are held for a while and looked at
+in blocks; the clock stands still meanwhile, in both modes alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Sequence
+
+from engine.trace import Generation, Round
+
+HELD_SCORES = 12_000_000  # float32 scores held at most before they are looked at (48 MB)
+
+
+class Trail:
+    def __init__(self, ops: Any):
+        self.ops = ops
+        self._held: list[tuple] = []
+        self._scores = 0
+        self._positions: list[list[float]] = []  # (entropy, probability, best ids…, their probabilities…) a position
+        self._proposals: list[tuple[list, list, list, list]] = []  # (p, q, entropy, normalised) a round
+
+    def hold(self, logits: Any, emitted: Sequence[int], proposed: Sequence[int], draft: Any, raw: bool) -> float:
+        """Keep a round's scores. `raw`: p and q are those of the raw softmax (greedy). Returns seconds spent here."""
+        began = perf_counter()
+        self._held.append((logits, list(emitted), list(proposed), draft, raw))
+        self._scores += logits.shape[0] * logits.shape[1]
+        if self._scores > HELD_SCORES:
+            self._look()
+        return perf_counter() - began
+
+    def _look(self) -> None:
+        ops = self.ops
+        for logits, emitted, proposed, draft, raw in self._held:
+            self._positions += ops.to_host(ops.statistics(logits[: len(emitted)], emitted))
+            p = q = bits = None
+            if proposed and raw:
+                rows = logits[: len(proposed)]
+                p = ops.to_host(ops.probability(rows, ops.entropy(rows)[1], ops.ids_on_device(proposed, rows)))
+            if proposed and draft.logits is not None:
+                rows = draft.logits[: len(proposed)]
+                entropy, log_total = ops.entropy(rows)
+                bits = ops.to_host(entropy)
+                q = ops.to_host(ops.probability(rows, log_total, draft.columns[: len(proposed)])) if raw else None
+            self._proposals.append((p, q, bits))
+        self._held, self._scores = [], 0
+
+    def complete(self, generation: Generation, usable_bits: float | None = None) -> Generation:
+        """The generation with entropy, alternatives and probabilities filled in."""
+        self._look()
+        best = (len(self._positions[0]) - 2) // 2 if self._positions else 0
+        rounds: list[Round] = []
+        for r, (p, q, bits) in zip(generation.rounds, self._proposals):
+            empty = (None,) * len(r.proposed)
+            rounds.append(replace(
+                r, p=tuple(p) if p else r.p, q=tuple(q) if q else r.q, draft_entropy=tuple(bits) if bits else empty,
+                draft_normalised=tuple(b / usable_bits for b in bits) if bits and usable_bits else empty))
+        return replace(
+            generation, rounds=tuple(rounds),
+            entropy=tuple(row[0] for row in self._positions), probability=tuple(row[1] for row in self._positions),
+            top=tuple(tuple((int(i), v) for i, v in zip(row[2 : 2 + best], row[2 + best :])) for row in self._positions))

@@ -1,0 +1,196 @@
+"""The torch adapter: any causal language model that transformers loads, behind `engine.models.base`."""
+
+from __future__ import annotations
+
+import gc
+import time
+from pathlib import Path
+from typing import Any, Sequence
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from engine.errors import RequestError
+from engine.models import llama
+from engine.numerics import torch as numerics
+from engine.tokens import Vocabulary
+from engine.trace import ModelFacts
+
+DRAFT_MAP = "draft_vocabulary.safetensors"
+SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+class TransformersSession:
+    """One text read through the transformers module. Every layer keeps all its keys, also where attention slides:
+    a window that has thrown keys away could not be rolled back (the mask still limits what a query sees)."""
+
+    def __init__(self, network: nn.Module, rewindable: bool, rows: int | None):
+        self.network, self.rows, self.length = network, rows, 0
+        self.cache = transformers.DynamicCache() if rewindable else transformers.DynamicCache(config=network.config)
+
+    def feed(self, ids: Tensor, last: int) -> Tensor | None:
+        # logits_to_keep=0 would score every position, so a prefill scores one and drops it.
+        logits = self.network(ids[None], cache=self.cache, use_cache=True, logits_to_keep=max(last, 1)).logits[0]
+        self.length += len(ids)
+        return logits[:, : self.rows].float() if last else None
+
+    def rewind(self, count: int) -> None:
+        self.cache.crop(-count)
+        self.length -= count
+
+    def close(self) -> None:
+        self.cache = None
+
+
+class TorchSession:
+    """Checks and id translation around either inner session; what decoding sees."""
+
+    def __init__(self, model: "TorchModel", inner: Any):
+        self.model, self._inner = model, inner
+
+    @property
+    def length(self) -> int:
+        return self._inner.length
+
+    @torch.inference_mode()
+    def feed(self, ids: Sequence[int] | Tensor, last: int) -> Tensor | None:
+        model = self.model
+        if not isinstance(ids, Tensor):
+            ids = torch.tensor(ids, dtype=torch.long, device=model.device)
+        context = model.facts.context
+        if context and self.length + len(ids) > context:
+            raise RequestError(f"{model.facts.title} reads at most {context} tokens; {self.length + len(ids)} were asked for.")
+        if model.to_draft is not None:
+            ids = model.to_draft[ids]
+        return self._inner.feed(ids, last)
+
+    def rewind(self, count: int) -> None:
+        if not 0 <= count <= self.length:
+            raise ValueError(f"cannot rewind {count} of {self.length}")
+        if count and not self.model.can_rewind:
+            raise RequestError(f"{self.model.facts.title} has recurrent layers, which cannot take a token back.")
+        if count:
+            self._inner.rewind(count)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class TorchModel:
+    """Loaded weights. See `engine.models.base.Model` for what each member means."""
+
+    ops = numerics
+
+    def __init__(self, network: nn.Module, facts: ModelFacts, vocabulary: Vocabulary, ends: tuple[int, ...],
+                 defaults: dict[str, float], device: torch.device, support: Tensor | None = None):
+        self.network, self.facts, self.vocabulary, self.ends = network, facts, vocabulary, ends
+        self.defaults, self.device, self.support, self.to_draft = defaults, device, support, None
+        if support is not None:
+            # Every token outside the draft's own vocabulary is read as its one "other" id, the row after the last.
+            self.to_draft = torch.full((max(vocabulary.size, int(support.max()) + 1),), len(support), device=device)
+            self.to_draft[support] = torch.arange(len(support), device=device)
+        rows = None if support is None else len(support)
+        self.can_rewind = can_rewind(network)
+        self.asynchronous = device.type != "cpu"
+        self._rows = rows
+        self._lean = llama.fuse(network, rows)
+
+    @property
+    def anchor(self) -> Tensor:
+        """Any array on the device, for those that must make another beside it."""
+        return self.network.get_input_embeddings().weight[0]
+
+    @property
+    def width(self) -> int:
+        """Columns of the logits."""
+        return self._rows or self.network.get_output_embeddings().weight.shape[0]
+
+    def session(self, capacity: int | None = None) -> TorchSession:
+        if self._lean is not None:
+            return TorchSession(self, llama.LlamaSession(self._lean, capacity or 256))
+        return TorchSession(self, TransformersSession(self.network, self.can_rewind, self._rows))
+
+    def synchronise(self) -> None:
+        """Wait until the device has done all it was given; called before a clock is read."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elif self.device.type == "mps":  # never run by our tests
+            torch.mps.synchronize()
+
+    def close(self) -> None:
+        self.network = self._lean = self.support = self.to_draft = None
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        elif self.device.type == "mps":
+            torch.mps.empty_cache()
+
+
+def can_rewind(network: nn.Module) -> bool:
+    """False where a layer keeps a running state instead of keys: it cannot forget a single token."""
+    if getattr(network, "_is_stateful", False):
+        return False
+    layers = transformers.DynamicCache(config=network.config).layers
+    return not any("Linear" in type(layer).__name__ for layer in layers)
+
+
+def load(source, device: str, dtype: str, asked_device: str, asked_dtype: str, notes: tuple[str, ...] = ()) -> TorchModel:
+    """Load a resolved source (engine.models.registry.Source) on a resolved device in a resolved precision.
+
+    Raises RequestError in one sentence where transformers cannot read the model.
+    """
+    started = time.monotonic()
+    folder = Path(source.folder)
+    try:
+        network = transformers.AutoModelForCausalLM.from_pretrained(
+            str(folder), dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False, use_safetensors=True)
+    except Exception as e:
+        first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+        raise RequestError(f"{source.name} could not be loaded by transformers {transformers.__version__}: {first}") from e
+    network.eval().requires_grad_(False)
+    network.to(device)
+    vocabulary = Vocabulary.load(getattr(source, "tokenizer_folder", None) or folder, source.title)
+    support = None
+    if (folder / DRAFT_MAP).exists():
+        from safetensors.torch import load_file
+
+        support = load_file(folder / DRAFT_MAP)["to_verifier"].long().to(device)
+    model = TorchModel(network, _facts(network, source, vocabulary, support, device, dtype, asked_device, asked_dtype, notes),
+                       vocabulary, _ends(network, vocabulary), _defaults(network), torch.device(device), support)
+    model.synchronise()
+    object.__setattr__(model.facts, "load_seconds", round(time.monotonic() - started, 3))
+    return model
+
+
+def _ends(network: nn.Module, vocabulary: Vocabulary) -> tuple[int, ...]:
+    """All end tokens: those of the generation config, of the config and of the tokenizer."""
+    found: list[int] = []
+    for value in (network.generation_config.eos_token_id, network.config.get_text_config().eos_token_id, vocabulary.tokenizer.eos_token_id):
+        for i in value if isinstance(value, (list, tuple)) else [value]:
+            if i is not None and i not in found:
+                found.append(int(i))
+    return tuple(found)
+
+
+def _defaults(network: nn.Module) -> dict[str, float]:
+    """Sampling defaults in the generation config that would change what is drawn."""
+    config = network.generation_config
+    return {name: getattr(config, name) for name, off in SAMPLING_DEFAULTS.items()
+            if getattr(config, name, None) is not None and getattr(config, name) != off}
+
+
+def _facts(network, source, vocabulary, support, device, dtype, asked_device, asked_dtype, notes) -> ModelFacts:
+    config = network.config.get_text_config()
+    head = network.get_output_embeddings()
+    embedding = network.get_input_embeddings()
+    tied = head is None or head.weight.data_ptr() == embedding.weight.data_ptr()
+    parameters = sum(p.numel() for p in network.parameters())
+    return ModelFacts(
+        name=source.name, title=source.title, path=str(source.folder), revision=source.revision,
+        architecture=type(network).__name__, layers=config.num_hidden_layers, width=config.hidden_size,
+        parameters=parameters, flops_per_token=2 * (parameters - (0 if tied else embedding.weight.numel())),
+        vocabulary=vocabulary.size if support is None else len(support),
+        context=getattr(config, "max_position_embeddings", None), tied_head=tied, weights=source.weights,
+        backend="torch", backend_version=torch.__version__, device=device, asked_device=asked_device, dtype=dtype,
+        asked_dtype=asked_dtype, bytes=sum(p.numel() * p.element_size() for p in network.parameters()), notes=tuple(notes))
