@@ -1,0 +1,117 @@
+"""Runs from other hands: everything in them is checked before the store takes them in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from datetime import datetime
+from pathlib import Path
+
+from cache.summary import summarise
+from engine.errors import RequestError
+from engine.trace import Generation, Run, from_json, plain_data
+
+LIMIT = 100 * 2**20  # bytes; 10,000 tokens a side take about 10 MB
+NAN_NOTE = "The imported file held NaN or infinity, which JSON does not have; they are read as “not measured”."
+
+
+def run_from_bytes(content: bytes) -> Run:
+    """The run in an exported JSON file. RequestError says in one sentence why it is none."""
+    if len(content) > LIMIT:
+        raise RequestError(f"This file has {len(content) / 2**20:.0f} MB; a run to import may have {LIMIT // 2**20}.")
+    if content.lstrip()[:1] == b"<":
+        raise RequestError("This is a web page; import the JSON file of a run instead.")
+    odd: list[str] = []
+    try:
+        data = plain_data(json.loads(content, parse_constant=odd.append))
+    except RecursionError:
+        raise RequestError("This file is nested too deeply to be a run.") from None
+    except ValueError as e:
+        raise RequestError(f"This file is not JSON ({str(e).rstrip('.')}); import the JSON file of a run.") from None
+    try:
+        run = from_json(json.dumps(data))
+    except ValueError as e:
+        raise RequestError(str(e)) from None
+    try:
+        _check(Run, data, "run")
+        _check_run(run)
+        summarise(run, Path(), 0)
+    except ValueError as e:
+        raise RequestError(f"This run cannot be used: {e}.") from None
+    except (TypeError, KeyError, AttributeError, IndexError, ArithmeticError):
+        raise RequestError("This run cannot be used: its figures do not fit together.") from None
+    return dataclasses.replace(run, notes=(*run.notes, NAN_NOTE)) if odd else run
+
+
+def _check(kind, value, where: str) -> None:
+    """ValueError unless plain data has the shape of the annotated type `kind`. Inside lists a number may be None."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is not None:
+            _check(next(a for a in arguments if a is not type(None)), value, where)
+    elif dataclasses.is_dataclass(kind):
+        _expect(isinstance(value, dict), where, "an object")
+        hints = typing.get_type_hints(kind)
+        for f in dataclasses.fields(kind):
+            if f.name in value:
+                _check(hints[f.name], value[f.name], f"{where}.{f.name}")
+    elif origin is tuple:
+        _expect(isinstance(value, list), where, "a list")
+        if arguments[-1] is not Ellipsis:
+            _expect(len(value) == len(arguments), where, f"a list of {len(arguments)}")
+        for i, item in enumerate(value):
+            inner = arguments[0] if arguments[-1] is Ellipsis else arguments[i]
+            if not (inner is float and item is None):
+                _check(inner, item, f"{where}[{i}]")
+    elif origin is dict:
+        _expect(isinstance(value, dict), where, "an object")
+        for key, item in value.items():
+            if arguments[0] is int:
+                _expect(key.lstrip("-").isdecimal() and key.isascii(), where, "an object with whole numbers as keys")
+            _check(arguments[1], item, f"{where}.{key[:20]}")
+    elif kind is bool:
+        _expect(isinstance(value, bool), where, "true or false")
+    elif kind is int:
+        _expect(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63, where, "a whole number")
+    elif kind is float:
+        _expect(isinstance(value, (int, float)) and not isinstance(value, bool), where, "a number")
+    elif kind is str:
+        _expect(isinstance(value, str), where, "a text")
+
+
+def _expect(holds: bool, where: str, what: str) -> None:
+    if not holds:
+        raise ValueError(f"{where} is not {what}")
+
+
+def _check_run(run: Run) -> None:
+    if "verifier" not in run.models:
+        raise ValueError("it does not say which verifier ran")
+    datetime.fromisoformat(run.created.replace("Z", "+00:00"))
+    for mode in ("plain", "speculative"):
+        if (side := getattr(run, mode)) is not None:
+            _check_side(side, run, mode)
+
+
+def _check_side(side: Generation, run: Run, mode: str) -> None:
+    """What every view relies on: columns of one length, and bytes for every id."""
+    for column in ("entropy", "top", "probability"):
+        if len(getattr(side, column)) not in (0, len(side.ids)):
+            raise ValueError(f"{mode}.{column} has {len(getattr(side, column))} entries for {len(side.ids)} tokens")
+    used = set(side.ids)
+    for best in side.top:
+        used.update(id for id, _ in best)
+    for i, round_ in enumerate(side.rounds):
+        used.update(round_.proposed, round_.emitted)
+        for column in ("q", "p", "draw", "draft_entropy", "draft_normalised"):
+            if len(getattr(round_, column)) not in (0, len(round_.proposed)):
+                raise ValueError(f"{mode}.rounds[{i}].{column} has not one entry for each proposed token")
+        if not 0 <= round_.accepted <= len(round_.proposed):
+            raise ValueError(f"{mode}.rounds[{i}] accepts {round_.accepted} of {len(round_.proposed)} proposed tokens")
+    for id in used:
+        try:
+            bytes.fromhex(run.tokens[id])
+        except (KeyError, ValueError):
+            raise ValueError(f"it does not give the bytes of token {id}") from None
