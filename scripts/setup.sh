@@ -57,10 +57,10 @@ candidates() {
 }
 
 default_places() {
-  printf '%s\n' /opt/homebrew/bin /usr/local/bin /opt/local/bin "$HOME/.local/bin"
+  printf '%s\n' /opt/homebrew/bin /usr/local/bin /opt/local/bin "${HOME:-}/.local/bin"
   ls -d /opt/homebrew/opt/python@3.1[0-3]/bin /usr/local/opt/python@3.1[0-3]/bin \
     /Library/Frameworks/Python.framework/Versions/3.1[0-3]/bin \
-    "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[0-3]*/bin "$HOME"/.local/share/uv/python/cpython-3.1[0-3]*/bin 2>/dev/null
+    "${PYENV_ROOT:-${HOME:-}/.pyenv}"/versions/3.1[0-3]*/bin "${HOME:-}"/.local/share/uv/python/cpython-3.1[0-3]*/bin 2>/dev/null
 }
 
 # Sets `chosen`, or stops with what was found and how to get a Python that will do.

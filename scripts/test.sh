@@ -7,9 +7,9 @@ cd "$(dirname "$0")/.." || exit 1
 python=.venv/bin/python
 
 find_browser() {
-  local name
+  local name apps=${APPLICATIONS:-/Applications}
   for name in "${SPECLENS_CHROMIUM:-}" chromium chromium-browser google-chrome google-chrome-stable \
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" /Applications/Chromium.app/Contents/MacOS/Chromium; do
+    "$apps/Google Chrome.app/Contents/MacOS/Google Chrome" "$apps/Chromium.app/Contents/MacOS/Chromium"; do
     [ -n "$name" ] && type -P "$name" && return
   done
   "$python" - <<'PY' 2>/dev/null

@@ -75,6 +75,14 @@ def reached(path: Path) -> dict[str, tuple[str, ...]]:
     return chains
 
 
+def test_the_reader_of_imports_sees_them_wherever_they_stand(tmp_path):
+    file = tmp_path / "room.py"
+    file.write_text("import a.b\nif TYPE_CHECKING:\n    import typed\nclass C:\n    import c\n"
+                    "def f():\n    from engine import trace\n    try:\n        import d\n    finally:\n        pass\n")
+    assert imports(file) == {"a.b", "c", "d", "engine.trace"}
+    assert imports(file, at_import_only=True) == {"a.b", "c"}
+
+
 def test_the_house_is_there():
     assert {p.relative_to(ROOT).parts[0].removesuffix(".py") for p in HOUSE} == set(FLOORS)
 

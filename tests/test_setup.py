@@ -231,6 +231,34 @@ def test_an_intel_mac_is_told_plainly(place):
     assert done.returncode == 1 and "Intel Mac" in done.stderr and "Linux" in done.stderr
 
 
+def run_tests(place, *arguments, **environment):
+    """scripts/test.sh in the copy, with a Python that knows no browser and prints what pytest was to be given."""
+    shutil.copy(ROOT / "scripts/test.sh", place / "repo/scripts/test.sh")
+    install(place / "repo/.venv", "python", '#!/bin/bash\n[ "$1" = - ] && exit 1\necho "$* with $SPECLENS_CHROMIUM"\n', folder="bin")
+    return subprocess.run([shutil.which("bash"), str(place / "repo/scripts/test.sh"), *arguments], capture_output=True, text=True,
+                          timeout=60, env={"PATH": str(place / "tools"), "HOME": str(place), "APPLICATIONS": str(place), **environment})
+
+
+def test_without_a_browser_its_tests_are_left_out_and_that_is_said(place):
+    (place / "repo/.venv").mkdir()
+    done = run_tests(place, "-k", "a or b")
+    assert done.returncode == 0 and "-m pytest -m not browser -k a or b" in done.stdout
+    assert "apt-get install chromium" in done.stderr and "playwright install chromium" in done.stderr
+
+
+def test_without_a_browser_ci_fails(place):
+    (place / "repo/.venv").mkdir()
+    done = run_tests(place, CI="true")
+    assert done.returncode == 1 and "pytest" not in done.stdout
+
+
+def test_a_browser_on_the_path_is_used(place):
+    (place / "repo/.venv").mkdir()
+    browser = install(place, "chromium", "#!/bin/bash\n")
+    done = run_tests(place, CI="true")
+    assert (done.returncode, done.stdout.strip()) == (0, f"-m pytest with {browser}")
+
+
 def test_pins_that_keep_the_download_small_stand():
     """A looser torch pulls gigabytes; the weights' own needs compile llama.cpp; MLX exists on Apple silicon alone."""
     lines = (ROOT / "requirements.txt").read_text().splitlines()
