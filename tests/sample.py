@@ -111,7 +111,7 @@ def _rounds(target, gamma, temperature, drafter, acceptance, everything, luck) -
         verify = 0.030 * (1 + 0.025 * len(proposed)) * luck.uniform(0.97, 1.05)
         clock += draft + verify + 0.0009
         count = len(proposed)
-        entropy = tuple(luck.uniform(0.1, 2.4) + (2.0 if i >= accepted else 0) for i in range(count))
+        entropy = tuple(luck.uniform(0.1, 2.6) * (1.8 if i >= accepted else 1) for i in range(count))
         pointmass = drafter == "lookup"
         rounds.append(Round(
             proposed=tuple(proposed), accepted=accepted, emitted=emitted, closing=closing,

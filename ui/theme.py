@@ -66,11 +66,11 @@ def chart_config(theme: str) -> dict:
                 labelFontSize=12, titleFontSize=12, titleFontWeight="normal", labelFont=SANS, titleFont=SANS, gridOpacity=0.7,
                 labelPadding=6, titlePadding=8)
     return dict(
-        background=None, font=SANS, view=dict(stroke=None), axis=axis,
+        background="transparent", font=SANS, view=dict(stroke=None), padding=6, axis=axis,
         title=dict(color=c.ink, subtitleColor=c.quiet, fontSize=14, subtitleFontSize=13, fontWeight=600, anchor="start",
-                   font=SANS, subtitleFont=SANS, subtitlePadding=5, offset=12, frame="group"),
+                   font=SANS, subtitleFont=SANS, subtitlePadding=5, offset=12, frame="bounds"),
         legend=dict(labelColor=c.quiet, titleColor=c.quiet, labelFont=SANS, titleFont=SANS, labelFontSize=12, orient="top",
-                    title=None, symbolType="square", padding=0),
+                    title=None, symbolType="square", padding=0, columnPadding=18),
         bar=dict(color=c.accent), point=dict(color=c.accent, filled=True), rule=dict(color=c.faint),
         text=dict(color=c.ink, font=SANS, fontSize=12), line=dict(color=c.accent))
 
