@@ -1,0 +1,5 @@
+"""Runs."""
+
+from ui import session
+
+session.setup()

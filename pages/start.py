@@ -1,0 +1,5 @@
+"""Start."""
+
+from ui import session
+
+session.setup()

@@ -1,0 +1,187 @@
+"""The controls of a comparison, in the house's order: prompt, models, pair check, method, sampling, length.
+
+They are ordinary widgets, not a Streamlit form: a form tells Python nothing until it is sent, and then neither the pair check
+nor the mark "settings changed" could be true. Nothing runs until Run is pressed, as in a form.
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from engine.models.registry import Entry
+from engine.request import CompareRequest
+from engine.trace import Run, Sampling, Settings
+from ui.pairline import pair_html
+from ui.session import keep, put, remembered
+
+PRESETS = {
+    "Explain": "Explain photosynthesis step by step.",
+    "Structured (JSON)": "Write a JSON array of the eight planets. Each entry has the keys name, order, moons and rings. Print only JSON.",
+    "Code": "Write a Python class Stack with push, pop, peek, is_empty and size, a docstring for each method, and three unit tests.",
+    "Summary": "Summarise in three sentences: The Baltic Sea is a shallow arm of the Atlantic Ocean, closed in by nine countries. Its water "
+               "is brackish, because many rivers bring fresh water and only narrow straits let salt water in. In winter much of its "
+               "northern part freezes. Shipping, fishing and farming put it under strain, and parts of its floor hold no oxygen.",
+    "List": "List ten everyday uses of mathematics, numbered, one sentence each.",
+    "Repetition": "Copy this line five times: The quick brown fox jumps over the lazy dog.",
+    "Polish": "Wyjaśnij krok po kroku, jak powstaje tęcza.",
+}
+OWN = "Own text"
+MODEL, LOOKUP = "Draft model", "Prompt lookup"
+DRAFTERS = {MODEL: "model", LOOKUP: "lookup"}
+DEVICES, PRECISIONS = ("auto", "cpu", "mps", "cuda"), ("auto", "float32", "float16", "bfloat16")
+
+DEFAULTS = {
+    "preset": "Explain", "prompt": PRESETS["Explain"], "system": "", "raw": False,
+    "verifier": "bundled:smollm2-135m", "draft": "bundled:smollm2-draft", "drafter": MODEL,
+    "gamma": 4, "stop_on": False, "stop_at": 0.6, "ngram": 3,
+    "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "penalty": 1.0, "seed": 0,
+    "tokens": 128, "repeats": 1, "device": "auto", "dtype": "auto",
+}
+TYPED = "speclens.typed"  # the last text that was not a preset's
+NUMBER = 122  # pixels: six of these and their gaps make one row at 1280, two at 390
+
+
+def draw(models: list[Entry]) -> CompareRequest:
+    """Draw every control but Run and Stop; `models` are rows of the registry. Returns what is asked for now."""
+    left, right = st.columns([5, 4], gap="medium")
+    with left:
+        _prompt()
+    with right:
+        _models(models)
+        st.html(pair_html(request()))
+    method()
+    return request()
+
+
+def method() -> None:
+    """Method, sampling and length: the part under the pair check."""
+    with st.container(horizontal=True, gap="small"):
+        st.number_input("γ", 1, 16, key=_key("gamma"), width=NUMBER,
+                        help="How many tokens the draft proposes in a round before the verifier judges them all in one pass.")
+        greedy = st.session_state.get("compare.temperature", DEFAULTS["temperature"]) == 0
+        st.number_input("Temp. · greedy" if greedy else "Temperature", 0.0, 2.0, step=0.1, format="%.2f", key=_key("temperature"), width=NUMBER,
+                        help="0 is greedy: always the likeliest token. Higher draws more freely. Verifier and draft use the same value.")
+        st.number_input("top-p", 0.01, 1.0, step=0.05, format="%.2f", key=_key("top_p"), width=NUMBER,
+                        help="Draw only from the likeliest tokens that together hold this share of probability. 1 is off. Greedy ignores it.")
+        st.number_input("Seed", 0, 2**31 - 1, key=_key("seed"), width=NUMBER,
+                        help="The same seed, settings, models and machine give the same tokens. Greedy ignores it.")
+        st.number_input("Tokens", 1, 8192, step=16, key=_key("tokens"), width=NUMBER,
+                        help="Most tokens each side writes. It may stop sooner, at an end token.")
+        st.number_input("Repeats", 1, 20, key=_key("repeats"), width=NUMBER,
+                        help="How often both sides run. More repeats give a range for the speeds; the text shown is the first one's.")
+    with st.expander("More settings"):
+        with st.container(horizontal=True, gap="small"):
+            st.checkbox("Stop drafting when unsure", key=_key("stop_on"), width=NUMBER * 2 + 16,
+                        help="End a round's draft early once the draft model's entropy passes the bound on the right. "
+                             "At least one token is drafted every round.")
+            st.number_input("Entropy bound", 0.0, 1.0, step=0.05, format="%.2f", key=_key("stop_at"), width=NUMBER,
+                            disabled=not st.session_state["compare.stop_on"],
+                            help="Normalised entropy of the draft: 0 is certain, 1 is every token equally likely.")
+            st.number_input("n-gram", 1, 8, key=_key("ngram"), width=NUMBER,
+                            help="Prompt lookup only: the longest run of tokens it looks for earlier in the text.")
+        with st.container(horizontal=True, gap="small"):
+            st.number_input("top-k", 0, 100_000, key=_key("top_k"), width=NUMBER,
+                            help="Draw only from this many likeliest tokens. 0 is off. Greedy ignores it.")
+            st.number_input("min-p", 0.0, 1.0, step=0.01, format="%.2f", key=_key("min_p"), width=NUMBER,
+                            help="Leave out tokens less likely than this share of the likeliest one. 0 is off. Greedy ignores it.")
+            st.number_input("Repetition penalty", 0.1, 2.0, step=0.05, format="%.2f", key=_key("penalty"), width=NUMBER + 40,
+                            help="Above 1, tokens that already occurred become less likely, on both sides alike. 1 is off.")
+            st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER,
+                         help="Where both models run. auto takes the fastest one this machine has.")
+            st.selectbox("Precision", PRECISIONS, key=_key("dtype"), width=NUMBER + 20,
+                         help="Number format of the weights. auto takes what this device is fastest with; the card says what was used.")
+    keep(*DEFAULTS)
+
+
+def _prompt() -> None:
+    st.selectbox("Preset", [*PRESETS, OWN], key=_key("preset"), on_change=_use_preset,
+                 help="A prompt to begin with. Structured and repetitive text drafts well; free prose and Polish are harder for this draft.")
+    st.text_area("Prompt", key=_key("prompt"), height=136, on_change=_own_text,
+                 help="What both sides answer. It is taken letter by letter: nothing in it is interpreted.")
+    with st.popover("System text, raw text"):
+        st.text_area("System text", key=_key("system"), height=80,
+                     help="Instructions put before the prompt by the model's chat template. Empty means none.")
+        st.checkbox("Raw: no chat template", key=_key("raw"),
+                    help="Continue the prompt as plain text instead of answering it as a chat message.")
+
+
+def _models(models: list[Entry]) -> None:
+    titles = {m.name: m.title for m in models}
+    verifiers = [m.name for m in models if m.role != "draft"]
+    st.selectbox("Verifier", _with(verifiers, "verifier"), key=_key("verifier"), accept_new_options=True, format_func=lambda n: titles.get(n, n),
+                 help="The model whose answer counts. Pick one, or type a hub id, a folder or a .gguf file.")
+    st.segmented_control("Drafter", list(DRAFTERS), key=_key("drafter"), required=True,
+                         help="Who proposes tokens: a small model, or prompt lookup, which copies what followed the same words earlier in the "
+                              "text and needs no model.")
+    st.selectbox("Draft", _with([m.name for m in models], "draft"), key=_key("draft"), accept_new_options=True,
+                 format_func=lambda n: titles.get(n, n), disabled=st.session_state["compare.drafter"] == LOOKUP,
+                 help="The small model that proposes. It must share the verifier's vocabulary. Pick one, or type a hub id, a folder or a .gguf file.")
+
+
+def _with(names: list[str], control: str) -> list[str]:
+    """The list plus what is chosen now: a typed name is a choice like any other."""
+    chosen = st.session_state.get(f"compare.{control}") or DEFAULTS[control]
+    return names if chosen in names else [*names, chosen]
+
+
+def _key(name: str) -> str:
+    return remembered(name, DEFAULTS[name])
+
+
+def _use_preset() -> None:
+    put({"prompt": PRESETS.get(st.session_state["compare.preset"], st.session_state.get(TYPED, ""))})
+
+
+def _own_text() -> None:
+    text = st.session_state["compare.prompt"]
+    if text not in PRESETS.values():
+        st.session_state[TYPED] = text  # a preset chosen later must not lose it
+    put({"preset": next((name for name, preset in PRESETS.items() if preset == text), OWN)})
+
+
+def request() -> CompareRequest:
+    """The controls as a request."""
+    value = {name: st.session_state.get(f"compare.{name}", default) for name, default in DEFAULTS.items()}
+    lookup = value["drafter"] == LOOKUP
+    sampling = Sampling(temperature=float(value["temperature"]), top_k=int(value["top_k"]), top_p=float(value["top_p"]),
+                        min_p=float(value["min_p"]), repetition_penalty=float(value["penalty"]), seed=int(value["seed"]))
+    settings = Settings(gamma=int(value["gamma"]), drafter="lookup" if lookup else "model",
+                        entropy_stop=float(value["stop_at"]) if value["stop_on"] and not lookup else None,
+                        lookup_ngram=int(value["ngram"]), max_tokens=int(value["tokens"]), repeats=int(value["repeats"]), sampling=sampling)
+    return CompareRequest(prompt=value["prompt"], verifier=(value["verifier"] or "").strip(),
+                          draft=None if lookup else (value["draft"] or "").strip(), system=value["system"] or None, raw=value["raw"],
+                          settings=settings, device=value["device"], dtype=value["dtype"])
+
+
+def request_of(run: Run) -> CompareRequest:
+    """The request that made `run`, to compare with the controls or to fill them."""
+    verifier, draft = run.models["verifier"], run.models.get("draft")
+    return CompareRequest(prompt=run.prompt.text, verifier=verifier.name, draft=draft.name if draft else None, system=run.prompt.system,
+                          raw=run.prompt.raw, settings=run.settings, backend=verifier.backend, device=verifier.asked_device,
+                          dtype=verifier.asked_dtype)
+
+
+def fill(asked: CompareRequest) -> None:
+    """Set the controls to `asked`. Only before they are drawn in this pass, or from another page."""
+    s, p = asked.settings, asked.settings.sampling
+    put({"prompt": asked.prompt, "preset": next((n for n, t in PRESETS.items() if t == asked.prompt), OWN), "system": asked.system or "",
+         "raw": asked.raw, "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
+         "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "temperature": float(p.temperature), "top_k": p.top_k,
+         "top_p": float(p.top_p), "min_p": float(p.min_p), "penalty": float(p.repetition_penalty), "seed": p.seed, "tokens": s.max_tokens,
+         "repeats": s.repeats, "device": asked.device, "dtype": asked.dtype}
+        | ({"draft": asked.draft} if asked.draft else {}) | ({"stop_at": s.entropy_stop} if s.entropy_stop is not None else {}))
+
+
+def changes(asked: CompareRequest, shown: CompareRequest) -> list[str]:
+    """What differs between the controls and the run on screen, in the controls' words."""
+    a, b = asked.settings, shown.settings
+    pairs = [("prompt", asked.prompt, shown.prompt), ("system text", asked.system, shown.system), ("raw", asked.raw, shown.raw),
+             ("verifier", asked.verifier, shown.verifier), ("draft", asked.draft, shown.draft), ("drafter", a.drafter, b.drafter),
+             ("γ", a.gamma, b.gamma), ("entropy bound", a.entropy_stop, b.entropy_stop), ("tokens", a.max_tokens, b.max_tokens),
+             ("repeats", a.repeats, b.repeats), ("device", asked.device, shown.device), ("precision", asked.dtype, shown.dtype)]
+    if a.drafter == b.drafter == "lookup":
+        pairs.append(("n-gram", a.lookup_ngram, b.lookup_ngram))
+    for field, name in (("temperature", "temperature"), ("top_k", "top-k"), ("top_p", "top-p"), ("min_p", "min-p"),
+                        ("repetition_penalty", "repetition penalty"), ("seed", "seed")):
+        pairs.append((name, getattr(a.sampling, field), getattr(b.sampling, field)))
+    return [name for name, x, y in pairs if x != y]

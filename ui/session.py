@@ -1,0 +1,82 @@
+"""What one browser session remembers between script passes, and the set-up every page starts with.
+
+A widget's own value dies when another page is drawn, so every control is mirrored in plain keys here. Nothing that must
+survive a lost connection lives here: runs are in the store, running jobs in the worker.
+"""
+
+from __future__ import annotations
+
+import html
+import uuid
+
+import streamlit as st
+
+from ui import live, navigation, theme
+
+OWNER, MEMORY = "speclens.owner", "speclens.controls"
+
+
+def setup() -> None:
+    """Every page calls this first; calling it again changes nothing (a deep link may run a page without app.py)."""
+    navigation.through_the_front_door()
+    owner()
+    st.session_state.setdefault(MEMORY, {})
+    st.html(f"<style>{theme.css()}{live.CSS}</style>")
+
+
+def owner() -> str:
+    """A random name for this session, so that a job can be told to be one's own."""
+    return st.session_state.setdefault(OWNER, uuid.uuid4().hex)
+
+
+def remembered(name: str, default, prefix: str = "compare") -> str:
+    """The widget key for control `name`, its value put back if the widget was not drawn for a while."""
+    key = f"{prefix}.{name}"
+    if key not in st.session_state:
+        st.session_state[key] = st.session_state.setdefault(MEMORY, {}).get(key, default)
+    return key
+
+
+def keep(*names: str, prefix: str = "compare") -> None:
+    """Copy the drawn widgets' values to where a page switch cannot lose them."""
+    memory = st.session_state.setdefault(MEMORY, {})
+    for name in names:
+        key = f"{prefix}.{name}"
+        if key in st.session_state:
+            memory[key] = st.session_state[key]
+
+
+def put(values: dict, prefix: str = "compare") -> None:
+    """Set controls from outside (a preset, a run's settings). Only before those widgets are drawn in this pass."""
+    memory = st.session_state.setdefault(MEMORY, {})
+    for name, value in values.items():
+        key = f"{prefix}.{name}"
+        memory[key] = value
+        st.session_state[key] = value
+
+
+def query(name: str) -> str | None:
+    """A query parameter, or None; never longer than an id may be."""
+    value = st.query_params.get(name)
+    return value[:200] if value else None
+
+
+def set_query(**values: str | None) -> None:
+    """Make the address say what is shown, touching only what changed."""
+    for name, value in values.items():
+        if value is None:
+            if name in st.query_params:
+                del st.query_params[name]
+        elif st.query_params.get(name) != value:
+            st.query_params[name] = value
+
+
+def plain(text: str) -> str:
+    """Text as it is, for a place that reads Markdown: every mark is escaped, so nothing is interpreted."""
+    return "".join("\\" + c if c in r"\`*_{}[]()<>#+-.!|$~:&^=" else c for c in text.replace("\n", " "))
+
+
+def say(text: str, kind: str = "error") -> None:
+    """One plain sentence in a coloured box. The text is data: escaped, never Markdown."""
+    role = "alert" if kind == "error" else "status"
+    st.html(f'<div class="sl-say sl-say-{kind}" role="{role}">{html.escape(text)}</div>')
