@@ -42,8 +42,8 @@ def add_parser(subparsers) -> None:
     p.add_argument("--repetition-penalty", type=number(float, 0.1, 10), default=PLAIN.repetition_penalty, metavar="X",
                    help="1 is off (1)")
     p.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=PLAIN.seed, metavar="N", help="(0)")
-    p.add_argument("--max-tokens", type=number(int, 1, 1_000_000), default=DEFAULTS.max_tokens, metavar="N", help="(128)")
-    p.add_argument("--repeats", type=number(int, 1, 100), default=DEFAULTS.repeats, metavar="N", help="(1)")
+    p.add_argument("--max-tokens", type=number(int, 1, 32_768), default=DEFAULTS.max_tokens, metavar="N", help="(128)")
+    p.add_argument("--repeats", type=number(int, 1, 20), default=DEFAULTS.repeats, metavar="N", help="(1)")
     p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
     add_model_options(p)
 
