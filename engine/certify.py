@@ -20,15 +20,18 @@ import datetime
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from engine.decoding.compare import drafter_for, drain
+from engine.decoding.loop import decode
 from engine.models.base import Model
-from engine.prompts import build
+from engine.pair import check_models
+from engine.prompts import build, check_length
 from engine.sampling import Uniforms
-from engine.trace import CORRECTION, ModelFacts, Round, Sampling, Settings, plain_data
+from engine.trace import CORRECTION, ModelFacts, Prompt, Round, Sampling, Settings, plain_data
 
 LARGEST_ROUNDING = {"float32": 1e-3, "float16": 0.5, "bfloat16": 2.0}  # logits; a wrong cache moves them by far more
 SMALLEST_P = 0.001  # a sound implementation fails the chi-square test once in a thousand pairs
@@ -96,14 +99,15 @@ def certify(verifier: Model, draft: Model | None, prompts: Sequence[str] = PROMP
     `tell` hears one line about what is being done. Stopping raises Stopped and keeps nothing.
     """
     tell, stop = tell or (lambda text: None), stop or (lambda: False)
-    texts = [build(verifier.vocabulary, p, raw=verifier.vocabulary.template is None).ids for p in prompts]
+    check_models(verifier, draft or verifier)
+    texts = [build(verifier.vocabulary, p) for p in prompts]
     greedy = Settings(gamma=gamma, drafter="model" if draft else "lookup", max_tokens=max_tokens)
     plain = []
-    for i, ids in enumerate(texts):
+    for i, prompt in enumerate(texts):
         tell(f"Verifier only, prompt {i + 1} of {len(texts)}")
-        plain.append(_ids(_decode(verifier, None, ids, greedy, stop)))
+        plain.append(_ids(_decode("plain", verifier, None, prompt, greedy, stop)))
     tell("Rounding of one-token and several-token passes")
-    epsilon = max(rounding(verifier, [*a, *b], gamma + 1) for a, b in zip(texts[:AUDITED], plain))
+    epsilon = max((rounding(verifier, [*a.ids, *b], gamma + 1) for a, b in zip(texts[:AUDITED], plain)), default=0.0)
     checks = [_self_draft(verifier, texts[:AUDITED], gamma, max_tokens, epsilon, tell, stop)]
     checks.append(_fresh_prefill(verifier, draft, texts[:AUDITED], greedy, epsilon, tell, stop))
     checks.append(_greedy_equality(verifier, draft, texts, plain, greedy, epsilon, tell, stop))
@@ -129,17 +133,16 @@ def _self_draft(verifier: Model, texts, gamma: int, max_tokens: int, epsilon: fl
     judged = accepted = unexplained = 0
     for sampling in (Sampling(), Sampling(temperature=1.0, seed=1)):
         settings = Settings(gamma=gamma, max_tokens=max_tokens, sampling=sampling)
-        for i, ids in enumerate(texts):
+        for i, prompt in enumerate(texts):
             tell(f"Self-draft, {'greedy' if sampling.greedy else 'sampling'}, prompt {i + 1} of {len(texts)}")
-            text = list(ids)
-            for r in _decode(verifier, verifier, ids, settings, stop):
+            text = list(prompt.ids)
+            for r in _decode("speculative", verifier, verifier, prompt, settings, stop):
                 refused = r.closing == CORRECTION
                 judged, accepted = judged + r.accepted + refused, accepted + r.accepted
                 if refused and sampling.greedy:
                     unexplained += _gap(verifier, text + list(r.emitted[:-1])) > 2 * epsilon
                 elif refused:
-                    ratio = (r.p[r.accepted] or 0.0) / r.q[r.accepted]
-                    unexplained += ratio < math.exp(-4 * epsilon)
+                    unexplained += r.p[r.accepted] / r.q[r.accepted] < math.exp(-4 * epsilon)
                 text += r.emitted
     rate = accepted / judged if judged else None
     passed = judged > 0 and not unexplained and epsilon <= _largest(verifier)
@@ -154,10 +157,10 @@ def _fresh_prefill(verifier: Model, draft: Model | None, texts, settings: Settin
     variation between their distributions says what it means."""
     worst = distance = 0.0
     rows = 0
-    for i, ids in enumerate(texts):
+    for i, prompt in enumerate(texts):
         tell(f"Rounds against fresh prefill, prompt {i + 1} of {len(texts)}")
         audited = Recorder(verifier)
-        _decode(audited, draft, ids, settings, stop)
+        _decode("speculative", audited, draft, prompt, settings, stop)
         for read, scored in audited.scored:
             if stop():
                 raise Stopped
@@ -175,14 +178,14 @@ def _greedy_equality(verifier: Model, draft: Model | None, texts, plain, setting
     """How many prompts give the very same ids. A difference passes only where the verifier's two best tokens are
     closer than rounding can move them: a gap of at most 2ε."""
     equal, differences, unexplained = 0, [], 0
-    for i, (ids, expected) in enumerate(zip(texts, plain)):
+    for i, (prompt, expected) in enumerate(zip(texts, plain)):
         tell(f"Greedy equality, prompt {i + 1} of {len(texts)}")
-        got = _ids(_decode(verifier, draft, ids, settings, stop))
+        got = _ids(_decode("speculative", verifier, draft, prompt, settings, stop))
         if got == expected:
             equal += 1
             continue
         at = next((j for j, (a, b) in enumerate(zip(got, expected)) if a != b), min(len(got), len(expected)))
-        gap = _gap(verifier, [*ids, *expected[:at]])
+        gap = _gap(verifier, [*prompt.ids, *expected[:at]])
         unexplained += gap > 2 * epsilon or len(got) == at or len(expected) == at
         differences.append(f"prompt {i + 1} differs at index {at} with a top-2 gap of {gap:.2g}")
     words = f"{equal} of {len(texts)} prompts give the very same ids as verifier-only"
@@ -195,10 +198,10 @@ def _chi_square(verifier: Model, draft: Model | None, texts, draws: int, tell, s
     """First tokens of `draws` seeded rounds against the verifier's distribution, at the flattest of the contexts, without
     filters and at temperature 0.7 / top-p 0.9. The smaller p-value is the figure; each must exceed SMALLEST_P."""
     scores = []
-    for ids in texts:
-        row = _softmax(_forward(verifier, list(ids), 1))[0]
+    for prompt in texts:
+        row = _softmax(_forward(verifier, prompt.ids, 1))[0]
         scores.append(float(-(row * np.log(np.maximum(row, 1e-30))).sum()))
-    context = list(texts[int(np.argmax(scores))])
+    context = list(texts[int(np.argmax(scores))].ids)
     results = []
     for sampling in (Sampling(temperature=1.0), WARM):
         tell(f"Chi-square, {draws} draws at temperature {sampling.temperature}")
@@ -216,19 +219,18 @@ def _first_tokens(verifier: Model, draft: Model | None, context: list[int], samp
     The logits are real and read once; drawing, judging and the residual are done anew for every seed. Without a draft
     the verifier's second best token is proposed as a point mass, so that acceptance and refusal both occur.
     """
-    ops = verifier.ops
-    logits = _read(verifier, context, 1)
-    width = logits.shape[-1]
-    one = ops.filtered(logits, sampling)
-    p = ops.filtered(logits[[0, 0]], sampling)  # the position judged, and one after it whose draw is not counted
-    expected = _dense(ops, one, width)
-    if sampling.top_p >= 1:  # independent of the filter: the softmax in double precision
-        expected = _softmax(np.array(ops.to_host(logits)) / sampling.temperature)[0]
+    ops, width = verifier.ops, verifier.width
+    logits = _read(verifier, [*context, context[-1]], 2)  # the position judged, and one after it whose draw is not counted
+    p = ops.filtered(logits, sampling)
+    if sampling.top_p < 1:
+        expected = _dense(ops, p, width)
+    else:  # independent of the filter: the softmax in double precision
+        expected = _softmax(np.array(ops.to_host(logits))[:1] / sampling.temperature)[0]
     if draft is None:
         proposal = ops.point_masses([int(np.argsort(-expected)[1])], logits)
     else:
-        q = ops.filtered(_read(draft, context, 1), sampling)
-        support = q.ids if draft.support is None else draft.support[None] if q.ids is None else draft.support[q.ids]
+        scores = _read(draft, context, 1)
+        q = ops.filtered(scores if draft.support is not None else scores[:, :width], sampling)
     observed = np.zeros(width, dtype=np.int64)
     for seed in range(draws):
         if stop():
@@ -236,8 +238,7 @@ def _first_tokens(verifier: Model, draft: Model | None, context: list[int], samp
         u = Uniforms(seed, 0).take(3)
         if draft is not None:
             column, q_at = ops.draw(q, u[:1])
-            token = column if support is None else support[0][column]
-            proposal = ops.Proposal(token, q_at, q.probabilities, support)
+            proposal = ops.proposal([(q, column if draft.support is None else draft.support[column], q_at)], draft.support, width)
         accepted, closing, proposed, _, _ = ops.judge_to_host(p, proposal, u[1:], width)
         observed[proposed[0] if accepted else closing] += 1
     return observed, expected
@@ -324,11 +325,16 @@ def rounding(model: Model, ids: Sequence[int], block: int) -> float:
         one.close(), several.close()
 
 
-def _decode(verifier: Model, draft: Model | None, ids, settings: Settings, stop) -> list[Round]:
-    raise NotImplementedError
+def _decode(side: str, verifier: Model, draft: Model | None, prompt: Prompt, settings: Settings, stop) -> tuple[Round, ...]:
+    """The rounds of one answer, by the very loop and drafters that a comparison runs."""
+    settings = replace(settings, max_tokens=check_length(len(prompt.ids), settings.max_tokens, verifier.facts.context))
+    made = drain(decode(verifier, drafter_for(side, verifier, draft, settings, prompt), prompt.ids, settings, stop, watch=False))
+    if made.finish == "stopped":
+        raise Stopped
+    return made.rounds
 
 
-def _ids(rounds: list[Round]) -> list[int]:
+def _ids(rounds: Sequence[Round]) -> list[int]:
     return [i for r in rounds for i in r.emitted]
 
 
