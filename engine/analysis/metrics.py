@@ -107,7 +107,8 @@ def _costs(run: Run, counts: dict) -> dict:
     draft_costs, pass_costs = [], []
     for plain, speculative in _pairs(run):
         one = _ratio(plain.verify_seconds, plain.passes)
-        draft_costs.append(_quotient(_ratio(speculative.draft_seconds, counts["proposed"]), one))
+        if speculative.passes == counts["rounds"]:  # a repeat that gave other tokens has proposals nobody counted
+            draft_costs.append(_quotient(_ratio(speculative.draft_seconds, counts["proposed"]), one))
         pass_costs.append(_quotient(_ratio(speculative.verify_seconds, speculative.passes), one))
     overall, _ = _middle(pass_costs)
     rounds = run.speculative.rounds if run.speculative else ()
