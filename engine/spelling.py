@@ -1,20 +1,26 @@
-"""How a tokenizer.json spells bytes: read off its pipeline of normalizer, pre_tokenizer, model and decoder.
+"""How a tokenizer spells bytes: read off its pipeline of normalizer, pre_tokenizer and decoder, as in tokenizer.json.
 
-The pipeline is the parsed JSON that the `tokenizers` library writes. Five ways to spell are told apart, by what the
-parts do and never by a tokenizer's name.
+Six ways to spell are told apart, by what the parts do and never by a tokenizer's name.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from typing import Any
 
 BYTE_LEVEL, SENTENCEPIECE, WORDPIECE, SUFFIX, WORDS, PLAIN = (
     "byte-level", "sentencepiece", "wordpiece", "suffix", "words", "plain")
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_MARK = "\u2581"  # ▁
+
+
+def pipeline_of(backend: Any) -> dict:
+    """The parts of a `tokenizers.Tokenizer` that tell how it spells, parsed. Not its vocabulary: that takes seconds."""
+    parts = {name: getattr(backend, name) for name in ("normalizer", "pre_tokenizer", "decoder")}
+    return {name: part and json.loads(part.__getstate__()) for name, part in parts.items()}
 
 
 def scheme(pipeline: dict) -> str:
@@ -35,7 +41,7 @@ def scheme(pipeline: dict) -> str:
 def speller(pipeline: dict) -> Callable[[str, bool], bytes]:
     """A function (token, is_added) → the bytes it stands for. Added tokens match, and so stand for, literal text."""
     way, decoder = scheme(pipeline), pipeline["decoder"]
-    fallback = _has_byte_tokens(pipeline)
+    fallback = "ByteFallback" in _kinds(decoder)
     continuing = _find(decoder, "WordPiece").get("prefix", "##")
     suffix = _find(decoder, "BPEDecoder").get("suffix", "</w>")
 
@@ -72,7 +78,7 @@ def shrink_bound(pipeline: dict) -> int | None:
     unknown words become one token of any length, and some normalizers drop text."""
     way, normalizer = scheme(pipeline), pipeline["normalizer"]
     kinds = set(_kinds(normalizer))
-    covered = way == BYTE_LEVEL or (way == SENTENCEPIECE and _has_byte_tokens(pipeline))
+    covered = way == BYTE_LEVEL or (way == SENTENCEPIECE and "ByteFallback" in _kinds(pipeline["decoder"]))
     only_spaces_marked = all(step["pattern"] == {"String": " "} and step["content"] == _SPACE_MARK
                              for step in _steps(normalizer) if step["type"] == "Replace")
     if not covered or not only_spaces_marked or not kinds <= {"Sequence", "NFC", "Prepend", "Replace"}:
@@ -80,17 +86,18 @@ def shrink_bound(pipeline: dict) -> int | None:
     return 4 if "NFC" in kinds else 1  # composing makes UTF-8 at most about three times shorter
 
 
-def missing_bytes(pipeline: dict) -> frozenset[int]:
-    """Bytes that this tokenizer silently leaves out of a text: a byte-level vocabulary may lack rare ones."""
-    model = pipeline["model"]
-    if scheme(pipeline) != BYTE_LEVEL or model.get("unk_token") is not None or not isinstance(model["vocab"], dict):
+def missing_bytes(pipeline: dict, tokens: Container[str]) -> frozenset[int]:
+    """Bytes with no token of their own in a byte-level vocabulary; without an unknown token they are left out of a text."""
+    if scheme(pipeline) != BYTE_LEVEL:
         return frozenset()
-    return frozenset(b for c, b in _BYTE_OF.items() if c not in model["vocab"])
+    return frozenset(b for c, b in _BYTE_OF.items() if c not in tokens)
 
 
-def renamed(pipeline: dict, names: dict[str, str]) -> dict:
-    """The same tokenizer with some tokens spelled differently, ids unchanged, and nothing added, cut or padded."""
-    model = dict(pipeline["model"])
+def renamed(backend: Any, names: dict[str, str]) -> Any:
+    """The same `tokenizers.Tokenizer` with some tokens spelled differently, ids unchanged, and nothing added, cut or
+    padded. Takes seconds for a large vocabulary."""
+    pipeline = json.loads(backend.to_str())
+    model = pipeline["model"]
     if isinstance(model["vocab"], dict):
         model["vocab"] = {names.get(token, token): i for token, i in model["vocab"].items()}
     else:  # Unigram: [piece, score] in order of id
@@ -101,11 +108,8 @@ def renamed(pipeline: dict, names: dict[str, str]) -> dict:
         pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
         model["merges"] = [[a, b] for a, b in pairs if not {a, b, a + b} & names.keys()]
     added = [dict(a, content=names.get(a["content"], a["content"])) for a in pipeline["added_tokens"]]
-    return dict(pipeline, model=model, added_tokens=added, post_processor=None, truncation=None, padding=None)
-
-
-def _has_byte_tokens(pipeline: dict) -> bool:
-    return "ByteFallback" in _kinds(pipeline["decoder"]) or bool(pipeline["model"].get("byte_fallback"))
+    pipeline |= {"added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
+    return type(backend).from_str(json.dumps(pipeline))
 
 
 def _steps(part: dict | None) -> list[dict]:

@@ -7,7 +7,6 @@ Nothing here knows a model. A `Vocabulary` reads how its tokenizer spells bytes 
 from __future__ import annotations
 
 import codecs
-import json
 import re
 import secrets
 import unicodedata
@@ -32,12 +31,13 @@ class Vocabulary:
             raise RequestError(f"The tokenizer of {model or 'this model'} has no tokenizer.json; only such tokenizers can be read.")
         self.tokenizer = tokenizer
         self.model = model or str(getattr(tokenizer, "name_or_path", "") or "this model")
-        self._pipeline: dict = json.loads(tokenizer.backend_tokenizer.to_str())
+        self._pipeline = spelling.pipeline_of(tokenizer.backend_tokenizer)
         self._ids: dict[str, int] = tokenizer.get_vocab()
         self._token_of: dict[int, str] = {i: token for token, i in self._ids.items()}
-        self._added: dict[int, str] = {a["id"]: a["content"] for a in self._pipeline["added_tokens"]}
-        flagged = {a["id"] for a in self._pipeline["added_tokens"] if a["special"]}
-        self.special: frozenset[int] = frozenset(flagged | set(tokenizer.all_special_ids))
+        added = tokenizer.added_tokens_decoder
+        self._added: dict[int, str] = {i: token.content for i, token in added.items()}
+        self.special: frozenset[int] = frozenset(
+            {i for i, token in added.items() if token.special} | set(tokenizer.all_special_ids))
         # A token of white space, as Gemma has for line breaks, is ordinary text though templates write it too.
         template = self.template or ""
         self.control: frozenset[int] = self.special | {
@@ -118,7 +118,9 @@ class Vocabulary:
 
     @cached_property
     def _missing(self) -> frozenset[int]:
-        return spelling.missing_bytes(self._pipeline)
+        if getattr(self.tokenizer.backend_tokenizer.model, "unk_token", None) is not None:
+            return frozenset()
+        return spelling.missing_bytes(self._pipeline, self._ids)
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` alone: nothing added in front or behind, and a control token's text in it stays letters.
@@ -132,13 +134,25 @@ class Vocabulary:
 
         Joined before encoding, so that tokens may span parts just as if the text had been written in one go.
         """
-        text = "".join(self.control_pattern.sub(lambda m: self._mark(self._control_text[m[0]]), part)
-                       if may_control else part for part, may_control in parts)
+        parts = list(parts)
+        text = "".join(part for part, _ in parts)
         position = lone_surrogate(text)
         if position is not None:
             raise RequestError(f"Character {position + 1} of the text is half a surrogate pair (U+{ord(text[position]):04X}), "
                                "not a character; take it out.")
-        return self._letters.encode(text, add_special_tokens=False).ids
+        meant = [self._control_text[m[0]] for part, may_control in parts if may_control
+                 for m in self.control_pattern.finditer(part)]
+        backend = self.tokenizer.backend_tokenizer
+        if backend.truncation is None and backend.padding is None:
+            # The tokenizer as it is will do where its control tokens come out just as meant; unknown words aside.
+            ids = backend.encode(text, add_special_tokens=False).ids
+            unknown = self.tokenizer.unk_token_id
+            if [i for i in ids if i in self.control and i != unknown] == [i for i in meant if i != unknown] and not (
+                    unknown is not None and self.tokenizer.unk_token in text):
+                return ids
+        renamed = "".join(self.control_pattern.sub(lambda m: self._mark(self._control_text[m[0]]), part)
+                          if may_control else part for part, may_control in parts)
+        return self._letters.encode(renamed, add_special_tokens=False).ids
 
     @cached_property
     def _control_text(self) -> dict[str, int]:
@@ -161,10 +175,8 @@ class Vocabulary:
         word-level model still finds `</s>` among its own pieces. Nobody can type the secret, and a template's control
         tokens, renamed alike, keep their ids and their way of swallowing white space.
         """
-        from tokenizers import Tokenizer
-
         names = {self._token_of[i]: self._mark(i) for i in self.control if i in self._token_of}
-        return Tokenizer.from_str(json.dumps(spelling.renamed(self._pipeline, names)))
+        return spelling.renamed(self.tokenizer.backend_tokenizer, names)
 
     @cached_property
     def opening(self) -> tuple[int, ...]:
