@@ -139,9 +139,9 @@ def convert(file: Path, expected: str | None = None) -> Path:
             return target
         except RequestError:
             raise
-        except OSError as e:
-            raise RequestError(f"{file} cannot be converted: {e.strerror or 'writing failed'}, under {parent}.") from None
         except Exception as e:  # transformers raises many kinds for a file it cannot make sense of
+            if isinstance(e, OSError) and e.strerror:
+                raise RequestError(f"{file} cannot be converted: {e.strerror}, under {parent}.") from None
             raise RequestError(f"{file} cannot be converted: transformers does not read this {header.architecture} GGUF ({type(e).__name__}).") from e
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -166,16 +166,10 @@ def _write(file: Path, header: Header, digest: str, folder: Path) -> None:
     plain = {}
     if hasattr(transformers, "GgufConfig"):  # newer releases may keep the blocks packed unless told not to
         plain["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(**place, **plain, dtype=getattr(torch, header.storage))
-        tokenizer = AutoTokenizer.from_pretrained(**place)
-        _save(model, tokenizer, folder)
-    finally:
-        if bars:
-            transformers.utils.logging.enable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(**place, **plain, dtype=getattr(torch, header.storage))
+    _save(model, AutoTokenizer.from_pretrained(**place), folder)
 
+    _drop_invented_tokens(folder, header.metadata.get(_TOKENS))
     config = json.loads((folder / weights.CONFIG).read_text(encoding="utf-8"))
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and "rope_theta" in rope:  # mlx-lm reads the older top-level key, and silently takes 10,000 without it
@@ -195,6 +189,22 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> None:
         del model.config.quantization_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def _drop_invented_tokens(folder: Path, size: int | None) -> None:
+    """Take out the special tokens that transformers adds by default (`<|endoftext|>`) to a vocabulary that has none such.
+
+    Their ids lie past the file's own `size` tokens, where the model has no embedding.
+    """
+    pipeline, settings = (json.loads((folder / name).read_text(encoding="utf-8")) for name in ("tokenizer.json", "tokenizer_config.json"))
+    invented = {t["content"] for t in pipeline["added_tokens"] if size is not None and t["id"] >= size}
+    if not invented:
+        return
+    pipeline["added_tokens"] = [t for t in pipeline["added_tokens"] if t["content"] not in invented]
+    kept = {key: value for key, value in settings.items()
+            if not (key.endswith("_token") and (value["content"] if isinstance(value, dict) else value) in invented)}
+    home.write_atomic(folder / "tokenizer.json", json.dumps(pipeline, ensure_ascii=False))
+    home.write_atomic(folder / "tokenizer_config.json", json.dumps(kept, ensure_ascii=False, indent=2))
 
 
 @functools.lru_cache(maxsize=64)
@@ -244,12 +254,12 @@ def _parse(file: Path, blob: mmap.mmap, keep: str) -> Header:
         block, size = GGML_QUANT_SIZES[GGMLQuantizationType(kind)]
         tensors[name] = Tensor(GGMLQuantizationType(kind).name, tuple(reversed(shape)))
         end = max(end, offset + elements(shape) // block * size)
+    if not tensors:
+        raise RequestError(f"{file} holds no weights (a vocabulary alone, perhaps).")
     alignment = metadata.get("general.alignment", 32)
     start = -(-position // alignment) * alignment
     if start + end > len(blob):
         raise RequestError(f"{file} is damaged: it should hold at least {start + end:,} bytes and holds {len(blob):,}; fetch it again.")
-    if not tensors:
-        raise RequestError(f"{file} holds no weights (a vocabulary alone, perhaps).")
     return Header(metadata["general.architecture"], metadata, tensors)
 
 

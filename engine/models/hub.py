@@ -27,14 +27,8 @@ def is_id(name: str) -> bool:
 
 def cached(name: str) -> Path | None:
     """The folder of a hub model in the local cache, or None. Asks no network. A half-downloaded one counts as none."""
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = Path(snapshot_download(name, local_files_only=True, allow_patterns=PATTERNS, ignore_patterns=_IGNORE))
-        weights.check(folder)
-        return folder
-    except Exception:  # anything at all means: not usable from the cache
-        return None
+    folder = _snapshot(name)
+    return folder if folder is not None and _problem(folder) is None else None
 
 
 def cached_names() -> list[str]:
@@ -49,12 +43,19 @@ def cached_names() -> list[str]:
 
 def fetch(name: str) -> Path:
     """The folder of a hub model, downloaded if the cache has no whole copy. RequestError, within 5 seconds of asking, if it cannot be had."""
-    folder = cached(name)
-    if folder is not None:
-        return folder
     from huggingface_hub import HfApi, constants, snapshot_download
 
-    info = _explain(name, lambda: _within(ANSWER_SECONDS, lambda: HfApi().model_info(name, files_metadata=True, timeout=ANSWER_SECONDS)))
+    folder = _snapshot(name)
+    problem = _problem(folder) if folder is not None else None
+    if folder is not None and problem is None:
+        return folder
+    try:
+        info = _explain(name, lambda: _within(
+            ANSWER_SECONDS, lambda: HfApi().model_info(name, files_metadata=True, timeout=ANSWER_SECONDS)))
+    except RequestError:
+        if problem is not None:
+            raise RequestError(f"The local copy of {name} cannot be used, and the hub gives no other: {problem}") from None
+        raise
     files = [s for s in info.siblings or [] if "/" not in s.rfilename]
     names = {s.rfilename for s in files}
     if weights.SINGLE not in names and weights.INDEX not in names:
@@ -69,6 +70,23 @@ def fetch(name: str) -> Path:
         name, etag_timeout=ANSWER_SECONDS, allow_patterns=PATTERNS, ignore_patterns=_IGNORE)))
     weights.check(folder)
     return folder
+
+
+def _snapshot(name: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, local_files_only=True, allow_patterns=PATTERNS, ignore_patterns=_IGNORE))
+    except Exception:  # anything at all means: not in the cache
+        return None
+
+
+def _problem(folder: Path) -> str | None:
+    try:
+        weights.check(folder)
+        return None
+    except RequestError as e:
+        return str(e)
 
 
 def _within(seconds: float, ask: Callable[[], Any]) -> Any:

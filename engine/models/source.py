@@ -135,7 +135,7 @@ def _find(name: str, network: bool) -> Path:
     if not hub.is_id(name):
         raise RequestError(f"{shown(name)} is no model: give bundled:NAME, a hub id (organisation/model), a folder or a .gguf file.")
     if "/" not in name and name in bundled.TABLE:
-        raise RequestError(f"There is no file, folder or hub model {name}; did you mean {bundled.PREFIX}{name}?")
+        raise RequestError(f"There is no file, folder or hub model {name}; the bundled one is {bundled.PREFIX}{name}.")
     folder = hub.cached(name)
     if folder is None and network:
         if "/" not in name:
