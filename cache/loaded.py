@@ -194,7 +194,7 @@ def _close(entry: _Entry) -> None:
     try:
         model.close()
     except Exception as e:  # the memory is given back when the object goes
-        log.warning("A model could not be closed (%s: %s)", type(e).__name__, e)
+        log.warning("A model could not be closed: %s", repr(e))  # as text: the error's traceback holds the model
     del model
     gc.collect()
     torch = sys.modules.get("torch")

@@ -48,7 +48,7 @@ class Store:
         self._lock = threading.RLock()  # held for moments
         self._listing, self._watching = threading.Lock(), threading.Lock()
         self._unsaved = False  # the index on disk lacks something of `_known`
-        self._known: dict[str, tuple[int, int, Summary]] | None = None  # id → (mtime in ns, bytes, summary)
+        self._known: dict[str, tuple[int, int, Summary]] | None = None  # id → (stamp, bytes, summary)
         self._open: OrderedDict[str, tuple[int, Run]] = OrderedDict()
         self._watch: Watch | None = None
         self.purge()
@@ -62,12 +62,12 @@ class Store:
             if known is None:
                 known = load_index(self.folder)
             fresh = {}
-            for name, mtime, size in self._files():
+            for name, stamp, size in self._files():
                 id = name[:-len(".json")]
                 kept = known.get(id)
-                if kept is None or kept[:2] != (mtime, size):
+                if kept is None or kept[:2] != (stamp, size):
                     unsaved = True
-                    kept = (mtime, size, self._summary(id, size))
+                    kept = (stamp, size, self._summary(id, size))
                 fresh[id] = kept
             if unsaved or len(fresh) != len(known):
                 save_index(self.folder, fresh)
@@ -80,20 +80,20 @@ class Store:
         """The run of that id, read again only when its file has changed."""
         path = self._path(id)
         try:
-            mtime = path.stat().st_mtime_ns
+            stamp = _stamp(path.stat())
         except OSError:
             hint = "it was deleted" if (self.trash / path.name).exists() else "see the list of runs for those there are"
             raise RequestError(f"There is no run {id} here; {hint}.") from None
         with self._lock:
             kept = self._open.get(id)
-            if kept is not None and kept[0] == mtime:
+            if kept is not None and kept[0] == stamp:
                 self._open.move_to_end(id)
                 return kept[1]
         try:
             run = read_run(path)
         except ValueError as e:
             raise RequestError(f"The run {id} cannot be opened. {e}") from None
-        self._remember(run, mtime)
+        self._remember(run, stamp)
         return run
 
     def save(self, run: Run) -> str:
@@ -105,10 +105,11 @@ class Store:
         with self._lock:
             try:
                 stat = path.stat()
-                self._remember(run, stat.st_mtime_ns)
-                if self._known is not None:
-                    self._unsaved = True
-                    self._known[run.id] = (stat.st_mtime_ns, stat.st_size, summarise(run, path, stat.st_size))
+                self._remember(run, _stamp(stat))
+                if self._known is None:
+                    self._known = load_index(self.folder)
+                self._known[run.id] = (_stamp(stat), stat.st_size, summarise(run, path, stat.st_size))
+                self._unsaved = True
             except Exception as e:  # the run is kept, and a later list reads it from the file
                 log.warning("The run %s was saved but not summarised", run.id, exc_info=e)
         self._changed()
@@ -181,11 +182,12 @@ class Store:
                             stat = entry.stat()
                         except OSError:  # gone since, or a link to nowhere
                             continue
-                        found.append((entry.name, stat.st_mtime_ns, stat.st_size))
+                        found.append((entry.name, _stamp(stat), stat.st_size))
         except FileNotFoundError:
             pass
         except OSError as e:
-            raise RequestError(f"The folder {self.folder} cannot be read ({e.strerror}); set SPECLENS_HOME to one that can.") from None
+            raise RequestError(f"The folder {self.folder} cannot be read ({e.strerror}); set SPECLENS_HOME to one that "
+                               "can.") from None
         return found
 
     def _path(self, id: str) -> Path:
@@ -193,9 +195,9 @@ class Store:
             raise RequestError("That is not the id of a run; ids look like 20261130-053012-ab12cd.")
         return self.folder / f"{id}.json"
 
-    def _remember(self, run: Run, mtime: int) -> None:
+    def _remember(self, run: Run, stamp: int) -> None:
         with self._lock:
-            self._open[run.id] = (mtime, run)
+            self._open[run.id] = (stamp, run)
             self._open.move_to_end(run.id)
             while len(self._open) > OPEN:
                 self._open.popitem(last=False)
@@ -229,3 +231,8 @@ class Store:
         with self._watching:
             if self._watch is not None:
                 self._watch.bump()
+
+
+def _stamp(stat: os.stat_result) -> int:
+    """Changes whenever a file's content, times or permissions do (ns); a copy may bring an old modification time along."""
+    return max(stat.st_mtime_ns, stat.st_ctime_ns)

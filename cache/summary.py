@@ -80,14 +80,14 @@ def read_summary(path: Path, size: int) -> Summary:
 
 
 def load_index(folder: Path) -> dict[str, tuple[int, int, Summary]]:
-    """id → (modification time in ns, bytes, summary); empty if there is no readable index."""
+    """id → (the file's stamp, bytes, summary); empty if there is no readable index."""
     try:
         data = json.loads((folder / INDEX).read_bytes())
         if data["version"] != VERSION:
             return {}
-        return {id: (mtime, size, Summary(id=id, path=str(folder / f"{id}.json"), bytes=size,
+        return {id: (stamp, size, Summary(id=id, path=str(folder / f"{id}.json"), bytes=size,
                                           **{**values, "notes": tuple(values["notes"])}))
-                for id, (mtime, size, values) in data["runs"].items()}
+                for id, (stamp, size, values) in data["runs"].items()}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -98,8 +98,8 @@ def load_index(folder: Path) -> dict[str, tuple[int, int, Summary]]:
 def save_index(folder: Path, known: dict[str, tuple[int, int, Summary]]) -> None:
     """Keep the index for the next start. That it cannot be written costs time then, so it is no error now."""
     own = ("id", "path", "bytes")
-    runs = {id: [mtime, size, {k: v for k, v in plain_data(summary).items() if k not in own}]
-            for id, (mtime, size, summary) in known.items()}
+    runs = {id: [stamp, size, {k: v for k, v in plain_data(summary).items() if k not in own}]
+            for id, (stamp, size, summary) in known.items()}
     try:
         write_atomic(folder / INDEX, json.dumps({"version": VERSION, "runs": runs}))
     except RequestError as e:

@@ -24,8 +24,8 @@ class Watch(FileSystemEventHandler):
 
     def __init__(self, folder: Path, observer=Observer):
         self._folder, self._lock = folder, threading.Lock()
-        self._version, self._first, self._last = 0, None, 0.0
-        self._seen, self._looked = self._look(), time.monotonic()
+        self._version, self._first, self._last, self._lost = 0, None, 0.0, False
+        self._seen, self._looked, self._identity = self._look(), time.monotonic(), self._identify()
         self._observer = observer()
         self._observer.daemon = True
         try:
@@ -42,7 +42,7 @@ class Watch(FileSystemEventHandler):
             if self._first is not None and (now - self._last >= QUIET or now - self._first >= LONGEST):
                 self._first = None
                 self._version += 1
-            if (self._observer is None or not self._observer.is_alive()) and now - self._looked >= POLL:
+            if now - self._looked >= POLL and not self._observed():
                 seen, self._looked = self._look(), now
                 if seen != self._seen:
                     self._seen = seen
@@ -56,6 +56,8 @@ class Watch(FileSystemEventHandler):
 
     def on_any_event(self, event: FileSystemEvent) -> None:
         names = (os.fsdecode(event.src_path), os.fsdecode(event.dest_path or ""))
+        if event.event_type in ("deleted", "moved") and names[0] == str(self._folder):
+            self._lost = True
         if event.event_type in CHANGES and any(name.endswith(".json") for name in names):
             with self._lock:
                 self._last = time.monotonic()
@@ -67,9 +69,22 @@ class Watch(FileSystemEventHandler):
             self._observer.stop()
             self._observer.join(5)
 
+    def _observed(self) -> bool:
+        """Never again once the folder was removed: an observer goes on looking at the one that is gone."""
+        self._lost = self._lost or self._identify() != self._identity
+        return self._observer is not None and self._observer.is_alive() and not self._lost
+
+    def _identify(self) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self._folder)
+        except OSError:
+            return None
+        return stat.st_dev, stat.st_ino
+
     def _look(self) -> frozenset:
         try:
             with os.scandir(self._folder) as entries:
-                return frozenset((e.name, e.stat().st_mtime_ns, e.stat().st_size) for e in entries if e.name.endswith(".json"))
+                found = [(e.name, e.stat()) for e in entries if e.name.endswith(".json")]
+            return frozenset((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)
         except OSError:
             return frozenset()

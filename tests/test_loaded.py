@@ -13,6 +13,7 @@ import cache
 import cache.loaded  # noqa: F401  (its import must not take the function's place)
 from cache.loaded import Loaded, fingerprint, memory_shortfall
 from engine.errors import RequestError
+from engine.request import Done
 from tests.sample import sample_run
 
 FACTS = sample_run().models["verifier"]
@@ -207,7 +208,7 @@ def test_the_list_does_not_wait_for_a_load():
 
 @pytest.mark.parametrize("device, emptied", [("cpu", []), ("cuda:0", ["cuda"]), ("mps", ["mps"])])
 def test_the_devices_own_cache_is_emptied_after_a_close(monkeypatch, device, emptied):
-    torch = pytest.importorskip("torch")
+    import torch
     calls = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("cuda"))
     monkeypatch.setattr(torch.mps, "empty_cache", lambda: calls.append("mps"))
@@ -251,6 +252,14 @@ def test_the_process_has_one_of_each_whoever_asks(tmp_path, monkeypatch):
         thread.join(10)
     assert len(found) == 6 and len({tuple(map(id, three)) for three in found}) == 1
     assert found[0][1].folder == tmp_path / "runs"
+
+
+def test_the_processes_worker_keeps_its_runs_in_the_processes_store(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("SPECLENS_HOME", str(tmp_path))
+    job = cache.worker().submit(None, lambda stop: iter([Done(sample_run(7))]), "Compare")
+    assert job.wait(30)
+    assert job.snapshot().error is None and [line.id for line in cache.store().list()] == [job.run_id] == [sample_run(7).id]
+    assert "ScriptRunContext" not in caplog.text
 
 
 def page():
