@@ -208,16 +208,10 @@ class Vocabulary:
         return spelling.marks_start(self._pipeline)
 
     def name(self, token_id: int) -> str:
-        """A short readable name: ⟨im_end⟩ for a special token, visible text for others, "byte F0" for part of a letter."""
+        """A short readable name (see `label`); ⟨id 60000⟩ for an id the vocabulary lacks."""
         if not self.known(token_id):
             return f"⟨id {token_id}⟩"
-        if token_id in self.special:
-            return f"⟨{self._token_of[token_id].strip('<>[]|｜') or self._token_of[token_id]}⟩"
-        raw = self.bytes_of(token_id)
-        try:
-            return visible(raw.decode())
-        except UnicodeDecodeError:
-            return ("byte " if len(raw) == 1 else "bytes ") + raw.hex(" ").upper()
+        return label(self.bytes_of(token_id), token_id in self.special)
 
 
 class Assembler:
@@ -263,6 +257,16 @@ def visible(text: str) -> str:
     if not text:
         return "⟨empty⟩"
     return "".join(_shown(c, i == 0) for i, c in enumerate(text))
+
+
+def label(raw: bytes, special: bool = False) -> str:
+    """A token's short readable name from its bytes: ⟨im_end⟩ for a special one, visible text for others, "byte F0" for
+    part of a character."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return ("byte " if len(raw) == 1 else "bytes ") + raw.hex(" ").upper()
+    return f"⟨{text.strip('<>[]|｜') or text}⟩" if special else visible(text)
 
 
 def _shown(c: str, leading: bool) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from engine.errors import RequestError
-from engine.tokens import Assembler, Vocabulary, visible
+from engine.tokens import Assembler, Vocabulary, label, visible
 from tests import toys
 
 unicode_text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -116,6 +116,12 @@ def test_emoji_from_byte_tokens_and_byte_level_spaces():  # single bytes are not
     emoji = [ids[f"<0x{b:02X}>"] for b in "😀".encode()]
     assert PIECES.text_of([ids["▁Za"], *emoji]) == "Za😀"
     assert BYTES.text_of(BYTES.encode(" kot"), first=False) == " kot"
+
+
+def test_labels_need_only_a_tokens_bytes():
+    assert [label(b"<|im_end|>", special=True), label(b"<|im_end|>"), label(b" a\n"), label(b"\xc5"), label(b"a\xc5")] == [
+        "⟨im_end⟩", "<|im_end|>", "·a⏎", "byte C5", "bytes 61 C5"]
+    assert label(b"[PAD]", special=True) == "⟨PAD⟩" and label(b"<>", special=True) == "⟨<>⟩"
 
 
 def test_text_of_leaves_special_tokens_out_unless_asked():
