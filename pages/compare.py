@@ -42,12 +42,12 @@ def _changed(asked) -> None:
     shown, _ = jobs.shown()
     if shown is None:
         return
-    differs = controls.changes(asked, controls.request_of(shown))
+    differs = controls.changes(asked, jobs.asked_for(shown))
     if not differs:
         return
     more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
     st.html(f'<span class="sl quiet" role="status">Settings changed since the run below: {", ".join(differs[:3])}{more}.</span>', width="content")
-    st.button("Take the run's settings", type="tertiary", on_click=controls.fill, args=(controls.request_of(shown),), key="compare.takeback")
+    st.button("Take the run's settings", type="tertiary", on_click=controls.fill, args=(jobs.asked_for(shown),), key="compare.takeback")
 
 
 @st.fragment(run_every=POLL)

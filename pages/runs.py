@@ -1,5 +1,164 @@
-"""Runs."""
+"""Runs: every run that was kept, on this page or the command line; open, name, delete, compare, take away, bring in."""
 
-from ui import session
+import streamlit as st
+
+import cache
+from engine.errors import RequestError
+from ui import difference, jobs, result, runlist, session
+from ui.share import share
 
 session.setup()
+
+POLL = 1.0  # seconds between two looks at whether the runs changed
+CHOSEN, DELETED, SAID = "runs.chosen", "runs.deleted", "runs.said"
+
+
+@st.fragment(run_every=POLL)
+def watching(seen: int) -> None:
+    """Runs that came from elsewhere, the command line say, appear by themselves."""
+    if cache.store().version() != seen:
+        st.rerun()
+
+
+def main() -> None:
+    opened = session.query("run")
+    if opened:
+        st.switch_page("pages/compare.py", query_params={"run": opened})
+    version = cache.store().version()
+    watching(version)
+    for text, kind in st.session_state.pop(SAID, []):
+        session.say(text, kind)
+    runs = attempt(cache.store().list)
+    undo()
+    if runs is None:
+        return
+    if not runs:
+        st.html('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every comparison is kept here by itself. Go to Compare and press Run, '
+                'run <code>python -m engine compare … --save</code>, or bring in a JSON file.</p>')
+        bring_in()
+        return
+    table(runs)
+    bring_in()
+    both()
+
+
+def table(runs: list) -> None:
+    """The list with its filters, and what can be done with the rows that are ticked."""
+    with st.container(horizontal=True, gap="small"):
+        text = st.text_input("Filter", key=session.remembered("text", "", "runs"), placeholder="name, prompt, model or id", width=320)
+        status = st.selectbox("Status", ["all", *runlist.statuses(runs)], key=session.remembered("status", "all", "runs"), width=130)
+        model = st.selectbox("Model", ["all", *runlist.models(runs)], key=session.remembered("model", "all", "runs"), width=240)
+    session.keep("text", "status", "model", prefix="runs")
+    shown = runlist.chosen(runs, text, status, model)
+    if not shown:
+        st.html(f'<p class="sl quiet">None of the {len(runs)} runs passes this filter.</p>')
+        return
+    ticked = runlist.table(shown, st.session_state.get(CHOSEN, []))
+    st.session_state[CHOSEN] = ticked
+    actions([s for s in shown if s.id in ticked], len(shown), len(runs))
+
+
+def actions(ticked: list, shown: int, all_runs: int) -> None:
+    sound = [s for s in ticked if not s.damaged]
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if st.button("Open", type="primary", disabled=len(sound) != 1 or len(ticked) != 1):
+            st.switch_page("pages/compare.py", query_params={"run": sound[0].id})
+        if st.button("Compare two", disabled=len(sound) != 2 or len(ticked) != 2, help="Two cards side by side, and what differs."):
+            st.session_state["runs.two"] = [s.id for s in sorted(sound, key=lambda s: s.created)]
+        with st.popover("Rename", disabled=len(sound) != 1 or len(ticked) != 1):
+            if len(sound) == 1:
+                rename(sound[0])
+        if st.button(f"Delete {len(ticked)}" if len(ticked) > 1 else "Delete", disabled=not ticked, help="Kept for 30 days; Undo brings it back."):
+            delete(ticked)
+        if len(sound) == 1 and len(ticked) == 1:
+            run = attempt(jobs.load, sound[0].id)
+            if run is not None:
+                share(run, result.drawn(run)[0], result.certificate(run), result.theme(), "runs")
+        count = f"{shown} of {all_runs} runs" if shown != all_runs else f"{all_runs} run{'' if all_runs == 1 else 's'}"
+        st.html(f'<span class="sl quiet">{count}{f", {len(ticked)} ticked" if ticked else ". Tick one to open it, two to compare them"}.</span>', width="content")
+    for one in (s for s in ticked if s.damaged):
+        session.say(f"{one.id}: {one.damaged}")
+
+
+def rename(summary) -> None:
+    with st.form("runs.rename", border=False):
+        name = st.text_input("Name", value=summary.name, max_chars=120, key=f"runs.name.{summary.id}")
+        if st.form_submit_button("Rename") and attempt(cache.store().rename, summary.id, name):
+            st.rerun()
+
+
+def delete(summaries: list) -> None:
+    gone = [s.id for s in summaries if attempt(cache.store().delete, s.id, later=True)]
+    st.session_state[DELETED], st.session_state[CHOSEN] = gone, []
+    if set(gone) & set(st.session_state.get("runs.two", [])):
+        st.session_state.pop("runs.two")
+    st.rerun()
+
+
+def undo() -> None:
+    """Offer to take the last deletion back."""
+    gone = st.session_state.get(DELETED, [])
+    if not gone:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.html(f'<span class="sl" role="status">{len(gone)} run{"" if len(gone) == 1 else "s"} deleted.</span>', width="content")
+        if st.button("Undo", key="runs.undo"):
+            for run_id in gone:
+                attempt(cache.store().undo, run_id, later=True)
+            st.session_state[DELETED] = []
+            st.rerun()
+        if st.button("Dismiss", type="tertiary", key="runs.dismiss"):
+            st.session_state[DELETED] = []
+            st.rerun()
+
+
+def bring_in() -> None:
+    """Runs from JSON files, several at once; a bad one is named in a sentence and stops no other."""
+    with st.expander("Import runs"):
+        turn = st.session_state.setdefault("runs.turn", 0)
+        files = st.file_uploader("JSON files of runs", accept_multiple_files=True, key=f"runs.import.{turn}",
+                                 help="Files that Share ▾ JSON or the command line's --json wrote.")
+        if not files:
+            return
+        said = []
+        for file in files:
+            try:
+                cache.store().import_json(file.getvalue())
+                said.append((f"{file.name} is imported.", "note"))
+            except RequestError as e:
+                said.append((f"{file.name}: {e}", "error"))
+        st.session_state[SAID], st.session_state["runs.turn"] = said, turn + 1
+        st.rerun()
+
+
+def both() -> None:
+    """Two runs side by side, and a table of what differs."""
+    two = [run for run in (attempt(jobs.load, i) for i in st.session_state.get("runs.two", [])) if run is not None]
+    if len(two) != 2:
+        return
+    st.divider()
+    figures = [result.drawn(run)[0] for run in two]
+    st.html(difference.difference_html(two, figures))
+    for column, run, name in zip(st.columns(2, gap="medium"), two, "AB"):
+        with column:
+            st.html(difference.heading_html(run, name))
+            st.html(f'<div class="sl-narrow">{result.drawn(run)[1]}</div>')
+
+
+def attempt(what, *arguments, later: bool = False):
+    """Do it and return what it gives (True for nothing); if it cannot be done, say so in its sentence and go on with None.
+
+    `later`: say it in the next pass, because this one is about to end.
+    """
+    try:
+        made = what(*arguments)
+    except RequestError as e:
+        if later:
+            st.session_state.setdefault(SAID, []).append((str(e), "error"))
+        else:
+            session.say(str(e))
+        return None
+    return True if made is None else made
+
+
+main()

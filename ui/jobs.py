@@ -8,9 +8,9 @@ import cache
 from engine.errors import RequestError
 from engine.request import CompareRequest
 from engine.trace import Run
-from ui import session
+from ui import controls, session
 
-JOB, SHOWN, UNSAVED, SETTLED = "speclens.job", "speclens.shown", "speclens.unsaved", "speclens.settled"
+JOB, SHOWN, UNSAVED, SETTLED, ASKED = ("speclens.job", "speclens.shown", "speclens.unsaved", "speclens.settled", "speclens.asked")
 
 
 def start(asked: CompareRequest) -> str | None:
@@ -77,6 +77,7 @@ def settle(view) -> None:
     st.session_state[UNSAVED] = view.run
     if view.run_id:
         show(view.run_id)
+        st.session_state[ASKED] = (view.run_id, view.request)
         session.set_query(job=None, run=view.run_id)
 
 
@@ -96,6 +97,13 @@ def shown() -> tuple[Run | None, str | None]:
         return load(run_id), None
     except RequestError as e:
         return None, str(e)
+
+
+def asked_for(run: Run) -> CompareRequest:
+    """What was asked for when `run` was made: known in this session, else read from the run, whose length may have been cut
+    to the context."""
+    kept = st.session_state.get(ASKED)
+    return kept[1] if kept and kept[0] == run.id else controls.request_of(run)
 
 
 def load(run_id: str) -> Run:

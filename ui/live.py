@@ -30,7 +30,15 @@ CSS = """
 .sl.pairline{font-size:13px;color:var(--quiet);min-height:1.45em} .sl.pairline b{font-weight:600;color:var(--ink);margin-right:6px}
 .sl.pairline.warn{color:light-dark(#9a4410,#f09a55)}
 .sl .empty{padding:8px 12px;color:var(--quiet);font-size:13px;margin-bottom:auto}
-.sl .speed .note{margin-left:auto}
+.sl .speed .note{margin-left:auto} .sl .explained{min-height:2.9em}
+.sl.quiet{color:var(--quiet);font-size:13px}
+.sl.lead{max-width:860px} .sl.lead h1{font-size:26px;line-height:1.25;font-weight:650;letter-spacing:-.015em;margin:0 0 10px;padding:0;color:var(--ink)}
+.sl.lead p{font-size:16px;line-height:1.55} .sl.small{font-size:13px}
+.sl .difference{border-collapse:collapse;font-size:13px;width:100%} .sl .difference :is(th,td){padding:5px 12px 5px 0;text-align:left;
+  vertical-align:top;border-bottom:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
+.sl .difference th[scope=row]{color:var(--quiet);white-space:nowrap} .sl .difference thead th{font-weight:600}
+.sl .difference tbody+tbody td{font-variant-numeric:tabular-nums}
+.sl-narrow .sl .sides,.sl-narrow .sl .pair{grid-template-columns:1fr}
 .sl-say{font:400 15px/1.45 system-ui,sans-serif;padding:10px 14px;border-radius:6px;border:1px solid;border-left-width:4px;overflow-wrap:anywhere;
   white-space:pre-wrap;color:light-dark(#111,#fff)}
 .sl-say-error{border-color:light-dark(#b3541e,#f09a55);background:light-dark(#fdf3ec,#2a1608)}
@@ -47,11 +55,6 @@ def live_html(view: JobView, ahead: int = 0, seconds_ahead: float | None = None)
     return (f'<div class="sl live" aria-busy="true">{_status(view, ahead, seconds_ahead)}{_bar(view)}'
             f'<p class="headline" aria-live="off">{escape(_sentence(view, whole))}</p>'
             f'<div class="sides">{"".join(_side(view, drawn, name) for name in SIDES)}</div></div>')
-
-
-def sides_html(run: Run, whole: Run, growing_sides: frozenset[str] | set[str], notes: dict[str, str]) -> str:
-    """Two ribbons of reserved height for a replay; `whole` says how long they will get."""
-    return f'<div class="sides">{"".join(_panel(run, name, notes.get(name, ""), name in growing_sides) for name in SIDES)}</div>'
 
 
 def queue_words(ahead: int, seconds: float | None) -> str:
@@ -113,19 +116,20 @@ def _side(view: JobView, run: Run, name: str) -> str:
         if len(side.steps) > TAIL:
             note += " · the last rounds shown"
     rate = side.tokens_per_second if side else None
-    return _panel(run, name, note, bool(side and side.decoding and view.side == name), rate, view.request.settings.gamma)
+    return panel_html(run, name, note, bool(side and side.decoding and view.side == name), rate, view.request.settings.gamma)
 
 
-def _panel(run: Run, name: str, note: str, is_growing: bool, rate: float | None = None, gamma: int | None = None) -> str:
+def panel_html(run: Run, name: str, note: str, is_growing: bool, rate: float | None = None, gamma: int | None = None) -> str:
+    """One side of an unfinished run: speed, `note`, and its ribbon in a box of reserved height that stays at its end."""
     answer = getattr(run, name)
     if rate is None and answer and answer.timings and answer.timings[0].decode_seconds:
         rate = answer.timings[0].tokens / answer.timings[0].decode_seconds
     gamma = run.settings.gamma if gamma is None else gamma
-    title = TITLES[name] + (f" <span>γ = {gamma}</span>" if name == "speculative" else "")
+    title = f"<b>{TITLES[name]}</b>" + (f" γ = {gamma}" if name == "speculative" else "")
     speed = f"{rate:.1f}" if rate else "–"
     if answer:
-        body = ribbon_html(tokens_of(run, name), label=TITLES[name], growing=is_growing, frame=False)
+        body = ribbon_html(tokens_of(run, name, dropped=True), label=TITLES[name], growing=is_growing, frame=False)
     else:
         body = f'<div class="empty">{"Begins when the other side is done." if name == "speculative" else "Not begun yet."}</div>'
-    return (f'<section class="side"><h3>{title}</h3><div class="speed{" fast" if name == "speculative" else ""}">'
+    return (f'<section class="side{" fast" if name == "speculative" else ""}"><h3>{title}</h3><div class="speed">'
             f'<span><b>{speed}</b> tok/s</span><span class="note num">{escape(note)}</span></div><div class="tail">{body}</div></section>')

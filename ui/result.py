@@ -14,6 +14,7 @@ from ui.rounds import round_count, round_html
 from ui.share import share
 
 KEPT = 8  # runs whose drawing is kept
+LAYOUT = ((("speedup",), ("speed", "time")), (("acceptance",), ("timeline",)), (("entropy",), ()))  # rows of two cells
 _kept: dict[int, tuple] = {}
 _specs: dict[tuple[int, str], tuple] = {}
 
@@ -96,10 +97,11 @@ def stepper(run: Run, key: str) -> None:
 def charts(run: Run, key: str) -> None:
     """Every chart the run can fill, two in a row; each says in its subtitle what to see in it."""
     found = specs(run, theme())
-    columns = st.columns(2, gap="large")
-    for i, (name, spec) in enumerate(found.items()):
-        with columns[i % 2]:
-            st.vega_lite_chart(spec=spec, theme=None, key=f"{key}.chart.{name}", width="stretch")
+    for row in LAYOUT:
+        for column, names in zip(st.columns(2, gap="large"), row):
+            with column:
+                for name in filter(found.__contains__, names):
+                    st.vega_lite_chart(spec=found[name], theme=None, key=f"{key}.chart.{name}", width="stretch")
 
 
 def specs(run: Run, theme: str) -> dict[str, dict]:
@@ -114,7 +116,8 @@ def specs(run: Run, theme: str) -> dict[str, dict]:
             for name, figure in FIGURES.items():
                 chart = figure(run, drawn(run)[0], theme)
                 if chart is not None:
-                    made[name] = chart.properties(width="container").to_dict(validate=False)
+                    # fit-x: the height is the plot's; else the title would be taken out of it
+                    made[name] = {**chart.to_dict(validate=False), "autosize": {"type": "fit-x", "contains": "padding"}}
         found = (run, made)
         _keep(_specs, (id(run), theme), found)
     return found[1]

@@ -71,11 +71,6 @@ def set_query(**values: str | None) -> None:
             st.query_params[name] = value
 
 
-def plain(text: str) -> str:
-    """Text as it is, for a place that reads Markdown: every mark is escaped, so nothing is interpreted."""
-    return "".join("\\" + c if c in r"\`*_{}[]()<>#+-.!|$~:&^=" else c for c in text.replace("\n", " "))
-
-
 def say(text: str, kind: str = "error") -> None:
     """One plain sentence in a coloured box. The text is data: escaped, never Markdown."""
     role = "alert" if kind == "error" else "status"

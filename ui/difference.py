@@ -1,0 +1,60 @@
+"""Two runs beside each other: what was asked for differently, and what came out differently."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Sequence
+
+from engine.trace import ModelFacts, Run
+from ui.card import sampling_words
+
+FIGURES = (  # key, name, form, True if more is better, None if neither
+    ("plain_tokens_per_second", "verifier-only, tok/s", "{:.1f}", True), ("speculative_tokens_per_second", "speculative, tok/s", "{:.1f}", True),
+    ("speedup", "speedup", "{:.2f}×", True), ("acceptance_rate", "acceptance", "{:.1%}", True), ("alpha", "per-token α", "{:.1%}", True),
+    ("tokens_per_pass", "tokens per verifier pass", "{:.2f}", True), ("cost_ratio", "draft token cost c", "{:.3f}", False),
+    ("pass_cost", "pass cost v", "{:.2f}", False), ("ceiling", "ceiling, this run", "{:.2f}×", True),
+    ("break_even", "break-even acceptance", "{:.1%}", False), ("orchestration_share", "outside the models", "{:.1%}", False))
+
+
+def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:
+    """A table of two runs: the settings that differ, then every figure with its change."""
+    rows = [f"<tr><th scope='row'>{escape(name)}</th><td>{escape(a)}</td><td>{escape(b)}</td><td></td></tr>"
+            for name, a, b in settings_that_differ(*runs)]
+    head = "" if rows else "<tr><td colspan='4' class='quiet'>Both were asked for the same.</td></tr>"
+    numbers = []
+    for key, name, form, _ in FIGURES:
+        a, b = (f.get(key) for f in figures)
+        shown = ["n/a" if v is None else form.format(v).replace("%", " %") for v in (a, b)]
+        change = f"{(b / a - 1) * 100:+.0f} %" if a and b is not None else ""
+        numbers.append(f"<tr><th scope='row'>{escape(name)}</th><td>{shown[0]}</td><td>{shown[1]}</td><td>{change}</td></tr>")
+    return ("<div class='sl'><table class='difference'><thead><tr><th></th><th scope='col'>A</th><th scope='col'>B</th><th scope='col'>B against A</th>"
+            f"</tr></thead><tbody>{head}{''.join(rows)}</tbody><tbody>{''.join(numbers)}</tbody></table></div>")
+
+
+def settings_that_differ(a: Run, b: Run) -> list[tuple[str, str, str]]:
+    """(name, of a, of b) of everything that was asked for or used differently."""
+    return [(name, x, y) for (name, x), (_, y) in zip(_settings(a), _settings(b)) if x != y]
+
+
+def heading_html(run: Run, letter: str) -> str:
+    name = run.name or " ".join(run.prompt.text.split())[:80]
+    return f"<p class='sl'><b>{letter}</b> · {escape(name)}</p>"
+
+
+def _settings(run: Run) -> list[tuple[str, str]]:
+    s, machine = run.settings, run.machine
+    return [("prompt", _short(run.prompt.text)), ("system text", _short(run.prompt.system or "none")),
+            ("chat template", "yes" if run.prompt.template else "no"), ("verifier", _model(run.models.get("verifier"))),
+            ("draft", "prompt lookup" if s.drafter == "lookup" else _model(run.models.get("draft"))), ("γ", str(s.gamma)),
+            ("stop at entropy", "off" if s.entropy_stop is None else f"{s.entropy_stop:g}"), ("sampling", sampling_words(s.sampling)),
+            ("most tokens", str(s.max_tokens)), ("repeats", str(s.repeats)), ("chip", machine.chip), ("system", machine.system),
+            ("packages", ", ".join(f"{k} {v}" for k, v in sorted(machine.packages.items()))), ("status", run.status)]
+
+
+def _model(facts: ModelFacts | None) -> str:
+    return "none" if facts is None else f"{facts.title} @{(facts.revision or '')[:8]}, {facts.dtype} on {facts.device}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 120 else line[:119] + "…"

@@ -1,0 +1,115 @@
+"""A recorded run, played again at its recorded times."""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+from html import escape
+from pathlib import Path
+
+from engine.analysis.metrics import metrics
+from engine.trace import Run, from_json
+from ui.card import card_html, sampling_words
+from ui.grow import SIDES, at, length, moments, so_far
+from ui.live import panel_html
+from ui.rounds import sentence as round_sentence
+
+RECORDED = Path(__file__).resolve().parent.parent / "recorded" / "compare.json"
+SPEEDS = {"½×": 0.5, "1×": 1.0, "2×": 2.0, "4×": 4.0}
+
+
+def recorded(path: Path | None = None) -> tuple[Run | None, str | None]:
+    """The recorded run, or why there is none in one sentence."""
+    path = path or RECORDED
+    try:
+        return _read(path, path.stat().st_mtime_ns), None
+    except OSError:
+        return None, "No recorded run is in this copy (recorded/compare.json is missing); a live run on the Compare page shows the same."
+    except ValueError as e:
+        return None, f"The recorded run cannot be shown. {e}"
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, mtime: int) -> Run:
+    return from_json(path.read_bytes())
+
+
+@lru_cache(maxsize=2)
+def card(run_id: str, path: Path | None = None) -> str:
+    run, _ = recorded(path)
+    return card_html(run, metrics(run))
+
+
+class Tape:
+    """Where the replay stands. `seconds` is recorded decode time; playing moves it with the clock, times `speed`."""
+
+    def __init__(self, end: float):
+        self.end, self.position, self.since, self.speed = end, 0.0, None, 1.0
+
+    @property
+    def playing(self) -> bool:
+        return self.since is not None and self.seconds < self.end
+
+    @property
+    def seconds(self) -> float:
+        moved = 0.0 if self.since is None else (time.monotonic() - self.since) * self.speed
+        return min(self.position + moved, self.end)
+
+    def play(self) -> None:
+        if self.seconds >= self.end:
+            self.position = 0.0
+        else:
+            self.position = self.seconds
+        self.since = time.monotonic()
+
+    def pause(self) -> None:
+        self.position, self.since = self.seconds, None
+
+    def go(self, seconds: float) -> None:
+        self.position, self.since = min(max(seconds, 0.0), self.end), None
+
+    def set_speed(self, speed: float) -> None:
+        playing = self.playing
+        self.pause()
+        self.speed = speed
+        if playing:
+            self.since = time.monotonic()
+
+
+def step(run: Run, tape: Tape, by: int) -> None:
+    """To the end of the next speculative round, or of the one before."""
+    ends, now = moments(run), tape.seconds
+    if by > 0:
+        tape.go(next((t for t in ends if t > now + 1e-9), tape.end))
+    else:
+        tape.go(max((t for t in ends if t < now - 1e-9), default=0.0))
+
+
+def replay_html(run: Run, seconds: float) -> str:
+    """Both sides as they stood then, the round that was just judged in words, and the sentence."""
+    now, end = at(run, seconds), length(run)
+    over = seconds >= end
+    whole = metrics(run)
+    rounds = len(now.speculative.rounds) if now.speculative else 0
+    headline = whole["sentence"] if over else so_far(now, metrics(now)) if seconds > 0 else "Both sides begin."
+    explained = round_sentence(run, rounds - 1) if rounds else "The draft proposes, the verifier judges all of it in one pass."
+    share = 100 * seconds / end if end else 100
+    notes = {}
+    for side in SIDES:
+        g, all_of_it = getattr(now, side), getattr(run, side)
+        if g and all_of_it:
+            finished = len(g.rounds) == len(all_of_it.rounds)
+            notes[side] = f"{len(g.ids)} of {len(all_of_it.ids)} tokens" + (f", done after {all_of_it.rounds[-1].end:.2f} s" if finished else "")
+    panels = "".join(panel_html(now, side, notes.get(side, ""), bool(getattr(now, side)) and not over) for side in SIDES)
+    return (f'<div class="sl live replay"><div class="status"><b>Recorded run</b><span>{seconds:.2f} of {end:.2f} s of decoding</span></div>'
+            f'<div class="bar" role="progressbar" aria-label="Replay" aria-valuenow="{share:.0f}"><i style="width:{share:.1f}%"></i></div>'
+            f'<p class="headline">{escape(headline)}</p><div class="sides">{panels}</div>'
+            f'<p class="quiet explained">{escape(explained)}</p></div>')
+
+
+def provenance(run: Run) -> str:
+    """When and on what it was recorded, in one sentence."""
+    titles = " and ".join(facts.title for facts in run.models.values())
+    facts = run.models["verifier"]
+    return (f"Recorded on {run.created[:10]} with {titles} ({facts.dtype}, {sampling_words(run.settings.sampling)}) on {run.machine.chip}, "
+            f"{run.machine.system}. The two sides ran one after the other; the replay starts both clocks together and keeps the recorded times.")
