@@ -17,6 +17,7 @@ from ui.card import share, time_shares
 from ui.theme import chart_config, colours
 
 ROWS = 5000
+BARS = 240  # a timeline has no more: they would be thinner than a line
 PERCENT = "format(datum.value * 100, '.0f') + ' %'"
 HEIGHT = 190
 
@@ -152,7 +153,7 @@ def timeline_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart |
     rounds = run.speculative.rounds if run.speculative else ()
     if not any(r.proposed for r in rounds):
         return None
-    step = -(-2 * len(rounds) // ROWS)  # longer runs: means over `step` rounds, so that the data stay small
+    step = -(-len(rounds) // BARS)  # longer runs: means over `step` rounds
     kinds = ["accepted", "correction", "bonus", "plain"]
     rows = []
     for start in range(0, len(rounds), step):

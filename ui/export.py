@@ -7,6 +7,7 @@ Every picture carries the run's caption. Nothing here needs a browser or the net
 from __future__ import annotations
 
 import csv as csv_module
+import dataclasses
 import io
 import re
 import zipfile
@@ -21,7 +22,7 @@ from ui.charts import FIGURES
 from ui.ribbon import text_of, tokens_of
 from ui.theme import colours, css
 
-CHART_WIDTH = 640
+CHART_WIDTH, PAGE_WIDTH = 560, 320  # of the plot without its axes: as a picture, and in a page, where it must read on a phone
 CARD, RIBBON = "card", "ribbon"
 
 
@@ -53,31 +54,34 @@ def _chart_svg(run: Run, metrics: dict, figure_name: str, theme: str, width: int
 
 def html(run: Run, metrics: dict, certificate=None) -> str:
     """One HTML document that needs nothing else: card, ribbons with their numbers, charts as inline SVG, light and dark."""
-    charts = []
-    for name in figure_names(run, metrics):
-        if name in FIGURES:
-            both = "".join(f'<div class="{theme}-only">{_own_ids(_chart_svg(run, metrics, name, theme, 460), f"{name}-{theme}-")}</div>'
-                           for theme in ("light", "dark"))
-            charts.append(f'<figure aria-label="{name}">{both}</figure>')
-    title = run.name or " ".join(run.prompt.text.split())[:80] or run.id
-    light, dark = colours("light"), colours("dark")
-    page = (f":root{{color-scheme:light dark}}body{{margin:0 auto;max-width:1180px;padding:24px 16px;background:light-dark({light.paper},{dark.paper})}}"
-            ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:28px;margin:28px 0}"
-            ".charts svg{max-width:100%;height:auto}.dark-only{display:none}"
-            "@media (prefers-color-scheme:dark){.dark-only{display:block}.light-only{display:none}}")
+    charts = _charts(run, metrics, "light", PAGE_WIDTH)
+    figures = "".join(f'<figure aria-label="{name}">{inline(drawing, name)}</figure>' for name, drawing in charts.items())
+    title = run.name or " ".join(run.prompt.text[:400].split())[:80] or run.id
+    page = (f":root{{color-scheme:light dark}}body{{margin:0 auto;max-width:1180px;padding:24px 16px;"
+            f"background:light-dark({colours('light').paper},{colours('dark').paper})}}"
+            ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:32px 24px;align-items:end;margin:32px 0}"
+            ".charts svg{max-width:100%;height:auto}")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
         f"<title>{escape(title)}</title><style>{page}{css()}</style></head><body>"
-        f'{card_html(run, metrics, certificate, prompt=True)}<div class="sl charts">{"".join(charts)}</div>'
-        "</body></html>")
+        f'{card_html(run, metrics, certificate, prompt=True)}<div class="sl charts">{figures}</div></body></html>')
 
 
-def _own_ids(drawing: str, prefix: str) -> str:
-    """Several drawings share a page: each gets its own ids, so that one's clip paths do not reach into another."""
-    drawing = re.sub(r'\bid="', f'id="{prefix}', drawing)
-    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", drawing)
+def _charts(run: Run, metrics: dict, theme: str, width: int = CHART_WIDTH) -> dict[str, str]:
+    return {name: _chart_svg(run, metrics, name, theme, width) for name in figure_names(run, metrics) if name in FIGURES}
+
+
+def inline(drawing: str, name: str) -> str:
+    """A light chart as part of a page: its colours become the page's variables, so that it turns dark with it.
+
+    Its ids get the figure's name, so that one drawing's clip paths do not reach into another's.
+    """
+    names = {colour: variable for variable, colour in dataclasses.asdict(colours("light")).items()}
+    drawing = re.sub(r'="(#[0-9a-fA-F]{6})"', lambda m: f'="var(--{names[m[1].lower()]})"' if m[1].lower() in names else m[0], drawing)
+    drawing = re.sub(r'\bid="', f'id="{name}-', drawing)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", drawing)
 
 
 COLUMNS = ("side", "state", "round", "position", "index", "id", "bytes", "text", "special", "p", "q", "draw", "probability",
@@ -115,14 +119,16 @@ def _plus_one(i: int | None) -> int | None:
 
 def zip_all(run: Run, metrics: dict, theme: str = "light") -> bytes:
     """Every export in one ZIP."""
+    note = caption(run)
+    figures = {name: picture.captioned(drawing, note, theme) for name, drawing in _charts(run, metrics, theme).items()}
+    figures[CARD], figures[RIBBON] = picture.card_svg(run, metrics, theme), picture.ribbon_svg(run, metrics, theme)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("run.json", json(run, metrics))
         archive.writestr("tokens.csv", csv(run))
         archive.writestr("run.html", html(run, metrics))
-        archive.writestr("caption.txt", caption(run) + "\n")
-        for name in figure_names(run, metrics):
-            drawing = svg(run, metrics, name, theme)
+        archive.writestr("caption.txt", note + "\n")
+        for name, drawing in figures.items():
             archive.writestr(f"{name}.svg", drawing)
             archive.writestr(f"{name}.png", vl_convert.svg_to_png(drawing, scale=2.0))
     return out.getvalue()

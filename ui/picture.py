@@ -74,7 +74,7 @@ def face(token: RibbonToken) -> str:
 
 
 def ribbon_lines(tokens: Sequence[RibbonToken], width: float, split: int | None = None, most: int = RIBBON_LINES) -> tuple[list, int]:
-    """Lay tokens on lines: ([[(column, words, token, is the first part of it)…]…], tokens that no longer fitted).
+    """Lay tokens on lines: ([[(column, words, token)…]…], tokens that no longer fitted). The marker of `split` has no token.
 
     A token moves to the next line whole if it fits there; a longer one is cut at the edge.
     """
@@ -83,10 +83,10 @@ def ribbon_lines(tokens: Sequence[RibbonToken], width: float, split: int | None 
     at = 0
     for number, token in enumerate(tokens):
         if split is not None and token.index == split:
-            rows[-1].append((at, "▲", None, True))
+            rows[-1].append((at, "▲", None))
             at += 1
         sign = STATES[token.state][1] if token.state in (REJECTED, CORRECTION, BONUS) else ""
-        words, first = sign + face(token), True
+        words = sign + face(token)
         if at and at + cells(words) > columns:
             rows.append([])
             at = 0
@@ -95,8 +95,8 @@ def ribbon_lines(tokens: Sequence[RibbonToken], width: float, split: int | None 
             while room < len(words) and cells(words[:room + 1]) <= columns - at:
                 room += 1
             part, words = words[:max(room, 1)], words[max(room, 1):]
-            rows[-1].append((at, part, token, first))
-            at, first = at + cells(part), False
+            rows[-1].append((at, part, token))
+            at += cells(part)
             if words:
                 rows.append([])
                 at = 0
@@ -114,7 +114,7 @@ def draw_lines(rows: list, x: float, y: float, c: Colours) -> list[str]:
     out = []
     for row in rows:
         base = y + 17
-        for column, words, token, _ in row:
+        for column, words, token in row:
             left, wide = x + column * CELL, cells(words) * CELL
             if token is None:
                 out.append(text(left, base, words, 10, c.accent, weight=700))
@@ -155,10 +155,11 @@ def _sides(run: Run, metrics: dict, y: float, c: Colours, most: int) -> tuple[li
         rate, span = metrics.get(f"{side}_tokens_per_second"), metrics.get(f"{side}_tokens_per_second_range")
         prefill = metrics.get(f"{side}_prefill_tokens_per_second")
         figure = "n/a" if rate is None else f"{rate:.1f}"
-        out.append(text(x, y + 40, figure, 22, c.accent if side == "speculative" else c.ink, weight=600))
         rest = "tok/s" + (f"  {span_of(span)}" if span and span[0] != span[1] else "")
         rest += f"   prefill {'n/a' if prefill is None else f'{prefill:.0f}'} tok/s   {len(answer.ids)} tokens"
-        out.append(text(x + 15.5 * len(figure) + 4, y + 40, rest, 13, c.quiet))
+        colour = c.accent if side == "speculative" else c.ink
+        out.append(f'<text x="{x:.1f}" y="{y + 40:.1f}" font-family="{escape(SANS)}" font-size="13" fill="{c.quiet}" xml:space="preserve">'
+                   f'<tspan font-size="22" font-weight="600" fill="{colour}">{figure}</tspan><tspan dx="5">{_plain(rest)}</tspan></text>')
         tokens = tokens_of(run, side, dropped=True)
         seen |= {t.state for t in tokens}
         rows, left = ribbon_lines(tokens, wide - 20, where, most)
@@ -174,7 +175,7 @@ def _sides(run: Run, metrics: dict, y: float, c: Colours, most: int) -> tuple[li
     x = float(EDGE)
     for state, (letter, sign, meaning) in STATES.items():
         if state in seen and state != PLAIN:
-            length = 12 + (cells(state) + 2) * CELL + 7.0 * len(meaning)
+            length = 12 + (cells(state) + 2) * CELL + 6.5 * len(meaning)
             if x + length > WIDTH - EDGE:
                 x, y = float(EDGE), y + LINE
             sample = RibbonToken(0, state.encode().hex(), state, pieces=(("text", state),))

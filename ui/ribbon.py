@@ -241,11 +241,18 @@ def _face(token: RibbonToken) -> tuple[str, str, str]:
             elif c == "\t":
                 out.append('<i class="h">&#9;</i>')
             elif _hidden(c):
-                inner = "" if c == "\x00" or 0xD800 <= ord(c) < 0xE000 else f"&#{ord(c)};"
-                out.append(f'<i class="k o" data-m="⟨{_code(c)}⟩">{inner}</i>')
+                out.append(f'<i class="k o" data-m="⟨{_code(c)}⟩">{_kept(c)}</i>')
             else:
                 out.append(escape(c))
     return lead + (" l" if len(text) > 20 else ""), "<wbr>" if text[:1] == " " else "", "".join(out)
+
+
+def _kept(c: str) -> str:
+    """A hidden character so that HTML keeps it. References to control characters mean something else there (&#128; is €), a bare
+    carriage return becomes a line break, and NUL cannot be written at all."""
+    if c == "\x00":
+        return ""
+    return c if unicodedata.category(c) in ("Cc", "Cn") and c != "\r" else f"&#{ord(c)};"
 
 
 def _attribute(text: str) -> str:

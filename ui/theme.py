@@ -67,7 +67,7 @@ def chart_config(theme: str) -> dict:
                 labelPadding=6, titlePadding=8)
     return dict(
         background="transparent", font=SANS, view=dict(stroke=None), padding=6, axis=axis,
-        title=dict(color=c.ink, subtitleColor=c.quiet, fontSize=14, subtitleFontSize=13, fontWeight=600, anchor="start",
+        title=dict(color=c.ink, subtitleColor=c.quiet, fontSize=14, subtitleFontSize=12, fontWeight=600, anchor="start",
                    font=SANS, subtitleFont=SANS, subtitlePadding=5, offset=12, frame="bounds"),
         legend=dict(labelColor=c.quiet, titleColor=c.quiet, labelFont=SANS, titleFont=SANS, labelFontSize=12, orient="top",
                     title=None, symbolType="square", padding=0, columnPadding=18),
