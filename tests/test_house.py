@@ -154,7 +154,8 @@ def test_the_app_imports_only_what_its_requirements_bring():
 
 @pytest.mark.parametrize("path", SOURCES, ids=named)
 def test_a_file_is_a_room_not_a_hall(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 350
+    lines = path.read_text(encoding="utf-8").count("\n")
+    assert lines <= 350, f"{named(path)} has {lines} lines"
 
 
 def test_code_from_a_model_repository_is_never_run():
