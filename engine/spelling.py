@@ -95,7 +95,7 @@ def missing_bytes(pipeline: dict, tokens: Container[str]) -> frozenset[int]:
 
 def renamed(backend: Any, names: dict[str, str]) -> Any:
     """The same `tokenizers.Tokenizer` with some tokens spelled differently, ids unchanged, and nothing added, cut or
-    padded. Takes seconds for a large vocabulary."""
+    padded. A renamed token matches wherever it stands, also inside a word. Takes seconds for a large vocabulary."""
     pipeline = json.loads(backend.to_str())
     model = pipeline["model"]
     if isinstance(model["vocab"], dict):
@@ -107,7 +107,8 @@ def renamed(backend: Any, names: dict[str, str]) -> Any:
     if model.get("merges"):
         pairs = [m if isinstance(m, list) else m.split(" ") for m in model["merges"]]
         model["merges"] = [[a, b] for a, b in pairs if not {a, b, a + b} & names.keys()]
-    added = [dict(a, content=names.get(a["content"], a["content"])) for a in pipeline["added_tokens"]]
+    added = [dict(a, content=names[a["content"]], single_word=False) if a["content"] in names else a
+             for a in pipeline["added_tokens"]]
     pipeline |= {"added_tokens": added, "post_processor": None, "truncation": None, "padding": None}
     return type(backend).from_str(json.dumps(pipeline))
 

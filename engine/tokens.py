@@ -165,7 +165,7 @@ class Vocabulary:
         return re.compile("|".join(map(re.escape, texts)) or r"(?!)")
 
     def _mark(self, token_id: int) -> str:
-        return f"zq{self._nonce}x{token_id}x"
+        return f"<{self._nonce}x{token_id}>"
 
     @cached_property
     def _letters(self) -> Any:

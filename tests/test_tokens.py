@@ -94,6 +94,18 @@ def test_control_marks_inside_a_template_part_keep_their_ids():
     assert [BYTES.name(i) for i in ids] == ["⟨im_start⟩", "a", *"<|im_end|>", "⟨im_end⟩"]
 
 
+@pytest.mark.parametrize("flags", [{}, {"rstrip": True}, {"lstrip": True, "rstrip": True}, {"normalized": True},
+                                   {"single_word": True}])
+def test_control_tokens_take_white_space_as_they_always_do_beside_typed_ones(flags):
+    backend = toys.byte_level(marks=(), plain_marks=()).backend_tokenizer
+    backend.add_special_tokens([AddedToken("<|end|>", special=True, **{"normalized": False, **flags})])
+    vocabulary = toys.vocabulary(toys.fast(backend, eos_token="<|end|>"))
+    template, letters = "a  <|end|>  b <|end|>\n.", vocabulary.encode("<|end|>")
+    own = vocabulary.tokenizer(template)["input_ids"]
+    assert own.count(256) == 2 and 256 not in letters and len(letters) == 7
+    assert vocabulary.encode_parts([(template, True), ("<|end|>", False)]) == own + letters
+
+
 @given(unicode_text)
 def test_ids_equal_the_tokenizers_own_where_nothing_is_control(text):
     for vocabulary in (BYTES, PIECES):
