@@ -59,7 +59,8 @@ def check_models(verifier: Model, draft: Model) -> None:
         return
     difference = differ(verifier.vocabulary.ids_by_token(), draft.vocabulary.ids_by_token())
     if difference:
-        raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: {difference[0].lower()}{difference[1:]} {CROSS}")
+        said = difference[0].lower() + difference[1:]
+        raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: {said} {CROSS}")
 
 
 def differ(verifier: Mapping[str, int], draft: Mapping[str, int]) -> str | None:

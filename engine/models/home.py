@@ -20,7 +20,9 @@ def home() -> Path:
     """The app's own folder. It is not made here: see `folder`."""
     asked = os.environ.get("SPECLENS_HOME", "").strip()
     try:
-        return Path(asked).expanduser().absolute() if asked else Path(platformdirs.user_data_dir("speclens", appauthor=False))
+        if asked:
+            return Path(asked).expanduser().absolute()
+        return Path(platformdirs.user_data_dir("speclens", appauthor=False))
     except RuntimeError:  # ~somebody who does not exist
         raise RequestError(f"SPECLENS_HOME names the folder {asked}, whose owner does not exist here.") from None
 
@@ -31,7 +33,8 @@ def folder(name: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        raise RequestError(f"The folder {path} cannot be made ({e.strerror}); set SPECLENS_HOME to a folder that can be written.") from None
+        raise RequestError(f"The folder {path} cannot be made ({e.strerror}); "
+                           "set SPECLENS_HOME to a folder that can be written.") from None
     return path
 
 

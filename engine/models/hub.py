@@ -36,13 +36,17 @@ def cached_names() -> list[str]:
     from huggingface_hub import constants
 
     try:
-        return sorted(p.name.removeprefix("models--").replace("--", "/") for p in Path(constants.HF_HUB_CACHE).glob("models--*") if p.is_dir())
+        folders = [p.name for p in Path(constants.HF_HUB_CACHE).glob("models--*") if p.is_dir()]
+        return sorted(name.removeprefix("models--").replace("--", "/") for name in folders)
     except OSError:
         return []
 
 
 def fetch(name: str) -> Path:
-    """The folder of a hub model, downloaded if the cache has no whole copy. RequestError, within 5 seconds of asking, if it cannot be had."""
+    """The folder of a hub model, downloaded if the cache has no whole copy.
+
+    RequestError, within 5 seconds, if the hub does not answer or does not give it.
+    """
     from huggingface_hub import HfApi, constants, snapshot_download
 
     folder = _snapshot(name)
@@ -117,7 +121,7 @@ def _explain(name: str, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except errors.GatedRepoError:
-        sentence = f"The hub model {name} is gated: accept its licence on huggingface.co and log in there (hf auth login), then try again."
+        sentence = f"The hub model {name} is gated: accept its licence on huggingface.co and log in (hf auth login)."
     except errors.RepositoryNotFoundError:
         sentence = f"The hub has no model {name} that you may see; check the spelling, or log in (hf auth login) if it is private."
     except errors.HFValidationError:

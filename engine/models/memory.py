@@ -52,7 +52,8 @@ def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, devi
         parts.append(Part(name, weights, cost.kv_cache_bytes(facts, length, width), cost.working_bytes(facts, length, width)))
     total = sum(p.weights_bytes + p.kv_cache_bytes + p.working_bytes for p in parts)
     machine, available = room(device)
-    return Forecast(tuple(parts), total, machine, available, total <= available + held, f"{total / _GB:.1f} of {machine / _GB:.0f} GB")
+    return Forecast(tuple(parts), total, machine, available, total <= available + held,
+                    f"{total / _GB:.1f} of {machine / _GB:.0f} GB")
 
 
 def require(name: str, dtype: str, device: str, tokens: int = 512) -> Forecast:

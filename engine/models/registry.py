@@ -33,7 +33,10 @@ class Entry:
 
 
 def listing() -> list[Entry]:
-    """Bundled models, then those in `SPECLENS_HOME/models`, then those in the hub's local cache. Never raises; takes milliseconds a model."""
+    """Bundled models, then those in `SPECLENS_HOME/models`, then those in the hub's local cache.
+
+    Never raises; takes milliseconds a model.
+    """
     names = [bundled.PREFIX + name for name in bundled.TABLE]
     try:
         own = sorted((home.home() / "models").iterdir())
@@ -77,13 +80,15 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
 def _entry(name: str) -> Entry:
     try:
         c = config(name)
-        return Entry(name, c["title"], c["path"], True, "", c["bytes"], c["family"], c["parameters"], c["weights"], "draft" if c["draft"] else "model")
+        return Entry(name, c["title"], c["path"], True, "", c["bytes"], c["family"], c["parameters"], c["weights"],
+                     "draft" if c["draft"] else "model")
     except Exception as e:  # a list must never fail for one bad entry
         why = str(e) if isinstance(e, RequestError) else f"It cannot be read ({type(e).__name__})."
         if not name.startswith(bundled.PREFIX):
             return Entry(name, Path(name).name, name if Path(name).exists() else "", False, why, 0, "", 0, "", "model")
         b = bundled.entry(name)
-        return Entry(name, b.title, str(bundled.ROOT / b.folder) if b.folder else "", False, why, 0, "", 0, "", "draft" if b.folder else "model")
+        path, role = (str(bundled.ROOT / b.folder), "draft") if b.folder else ("", "model")
+        return Entry(name, b.title, path, False, why, 0, "", 0, "", role)
 
 
 def _first_line(error: Exception) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
-from engine.models import bundled, cost, gguf, hub, weights
+from engine.models import bundled, cost, gguf, gguf_header, hub, weights
 
 READS = "the torch engine reads folders of safetensors weights and .gguf files"
 
@@ -62,7 +62,7 @@ def config(name: str) -> dict[str, Any]:
     name = _clean(name)
     place = locate(name)
     if place.is_file():
-        header = gguf.read_header(place)
+        header = gguf_header.read_header(place)
         tensors, settings, stored, size = header.tensors, header.config(), header.described, place.stat().st_size
     else:
         contents = weights.check(place)
@@ -87,12 +87,12 @@ def title(name: str) -> str:
 
 
 def ids_by_token(name: str) -> dict[str, int]:
-    """The token → id map of a model on this machine, read without converting it or importing transformers where that can be helped."""
+    """The token → id map of a model on this machine, read without converting it, and mostly without transformers."""
     place = locate(name)
     if place.is_dir():
         place = _lender(name, place, weights.read_config(place)) or place
     if place.is_file():
-        return gguf.read_tokens(place)
+        return gguf_header.read_tokens(place)
     file = place / "tokenizer.json"
     if file.is_file():
         from tokenizers import Tokenizer
@@ -159,7 +159,7 @@ def _checked_path(path: Path) -> Path:
         weights.check(path)
         return path
     if path.suffix.lower() == ".gguf":
-        gguf.read_header(path)
+        gguf_header.read_header(path)
         return path
     if path.suffix.lower() == ".safetensors":
         raise RequestError(f"{path} is a single weights file; name the folder it lies in, with its config.json and tokenizer.")

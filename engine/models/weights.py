@@ -18,7 +18,8 @@ from engine.errors import RequestError
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 DRAFT_VOCABULARY = "draft_vocabulary.safetensors"  # beside a draft that scores only some of its verifier's ids
 TOKENIZER_REFERENCE = "speclens_tokenizer"  # config key: this model reads with the tokenizer of the model named there
-_TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"), ("spiece.model",), ("vocab.txt",), ("tekken.json",))
+_TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"), ("spiece.model",), ("vocab.txt",),
+               ("tekken.json",))
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
 _MAX_HEADER = 100_000_000  # the format's own bound
@@ -127,8 +128,8 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
         return files
     pickles = sorted(f.name for pattern in _PICKLES for f in folder.glob(pattern))
     if pickles:
-        raise RequestError(f"{folder} holds its weights only as {pickles[0]}, a pickle, which can run code when it is opened and is refused; "
-                           f"save them as safetensors.")
+        raise RequestError(f"{folder} holds its weights only as {pickles[0]}, a pickle, which can run code when it is opened "
+                           "and is refused; save them as safetensors.")
     if any(folder.glob("*.gguf")):
         raise RequestError(f"{folder} has no {SINGLE}, only GGUF files; name the .gguf file itself.")
     raise RequestError(f"{folder} has a {CONFIG} but no weights ({SINGLE}).")
