@@ -13,7 +13,7 @@ from engine.decoding.loop import DRAFT_STREAM, decode
 from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
-from engine.models.pair import check_models
+from engine.pair import check_models
 from engine.request import CompareRequest, Done, Event, Stage, Step
 from engine.sampling import Uniforms
 from engine.trace import Generation, Prompt, Run, Settings
@@ -34,10 +34,11 @@ def run(request: CompareRequest, load: Load, stop: Callable[[], bool] = lambda: 
         yield Stage(f"Loading {name}")
         models.append(load(name, request.backend, request.device, request.dtype))
     verifier, draft = models[0], None if lookup else models[1]
-    check_models(verifier, draft)
-    prompt = prompts.build(verifier.vocabulary, request.prompt, system=request.system, raw=request.raw)
+    check_models(verifier, draft or verifier)
+    prompt = prompts.build(verifier.vocabulary, request.prompt, system=request.system, raw=request.raw,
+                           context=verifier.facts.context)
     allowed = prompts.check_length(len(prompt.ids), settings.max_tokens, verifier.facts.context)
-    notes = list(notes_on(request, verifier, prompt, allowed, settings))
+    notes = list(notes_on(request, verifier, prompt, settings))
     yield from compare(verifier, draft, prompt, replace(settings, max_tokens=allowed), stop, notes)
 
 
@@ -56,11 +57,11 @@ def checked(request: CompareRequest) -> Settings:
     return replace(s, sampling=sampling.resolve(s.sampling))
 
 
-def notes_on(request: CompareRequest, verifier: Model, prompt: Prompt, allowed: int, settings: Settings) -> Iterator[str]:
+def notes_on(request: CompareRequest, verifier: Model, prompt: Prompt, settings: Settings) -> Iterator[str]:
     if not prompt.template and not request.raw:
         yield f"{verifier.facts.title} has no chat template: the prompt was read as raw text."
-    if allowed < settings.max_tokens:
-        yield f"At most {allowed} new tokens: the prompt has {len(prompt.ids)} and the context ends at {verifier.facts.context}."
+    if note := prompts.length_note(len(prompt.ids), settings.max_tokens, verifier.facts.context):
+        yield note
     if verifier.defaults:
         listed = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in verifier.defaults.items())
         yield f"The model's own sampling defaults ({listed}) are off in both modes; the settings shown are the ones used."
