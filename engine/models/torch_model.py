@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from engine.errors import RequestError
 from engine.models import llama
+from engine.models.cost import flops_per_token
 from engine.numerics import torch as numerics
 from engine.tokens import Vocabulary
 from engine.trace import ModelFacts
@@ -189,7 +190,7 @@ def _facts(network, source, vocabulary, support, device, dtype, asked_device, as
     return ModelFacts(
         name=source.name, title=source.title, path=str(source.folder), revision=source.revision,
         architecture=type(network).__name__, layers=config.num_hidden_layers, width=config.hidden_size,
-        parameters=parameters, flops_per_token=2 * (parameters - (0 if tied else embedding.weight.numel())),
+        parameters=parameters, flops_per_token=flops_per_token({n: tuple(p.shape) for n, p in network.named_parameters()}, network.config.to_dict()),
         vocabulary=vocabulary.size if support is None else len(support),
         context=getattr(config, "max_position_embeddings", None), tied_head=tied, weights=source.weights,
         backend="torch", backend_version=torch.__version__, device=device, asked_device=asked_device, dtype=dtype,
