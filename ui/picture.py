@@ -19,7 +19,7 @@ from ui.theme import MONO, SANS, STATES, Colours, colours
 
 WIDTH, EDGE, GAP = 1120, 28, 24
 SIZE, CELL, LINE = 14, 8.43, 26  # token font size, cell width (0.602 em, as in DejaVu Sans Mono, Menlo), line height; pixels
-CARD_LINES, RIBBON_LINES = 16, 500
+CARD_LINES, RIBBON_LINES = 16, 160
 
 
 def text(x: float, y: float, words: str, size: float, fill: str, *, weight: int = 400, mono: bool = False, length: float | None = None,
