@@ -105,7 +105,7 @@ class Job:
         self._task: Task | None = task
         self._stop = threading.Event()
         self._ended = threading.Event()
-        self._rates = dict(rates)  # tokens per second of each side when the same models ran last
+        self._rates = rates  # tokens per second of each side when the same models ran last; the worker renews them
         self._status, self._error = QUEUED, None
         self._stage, self._side, self._repeat, self._repeats = "Waiting", None, 1, 1
         self._sides: dict[str, _Side] = {}

@@ -40,7 +40,7 @@ class Worker:
     def submit(self, request: Any, task: Task, title: str, owner: str | None = None) -> Job:
         """Queue `task(stop)`, an iterator of events that asks `stop()` at least once a token and then ends with `Done`."""
         with self._changed:
-            job = Job(request, task, title, owner, self._rates.get(_models(request), {}))
+            job = Job(request, task, title, owner, self._rates.setdefault(_models(request), {}))
             self._jobs[job.id] = job
             self._queue.append(job)
             self._changed.notify()
@@ -107,7 +107,7 @@ class Worker:
             with self._changed:
                 self._running = None
                 if rates := job.rates():
-                    self._rates.setdefault(_models(job.request), {}).update(rates)
+                    self._rates[_models(job.request)].update(rates)
                 job.finish(*outcome)
                 self._forget_old()
             del job, outcome  # or an idle worker would hold the last run for as long as it waits
