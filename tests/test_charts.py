@@ -22,7 +22,7 @@ def layers(spec):
 def values(spec):
     """Rows of every data set in a chart, wherever Altair put them."""
     sets = [spec.get("data")] + [layer.get("data") for layer in layers(spec)]
-    return [json.loads(d["values"]) for d in sets if d]
+    return [d["values"] for d in sets if d]
 
 
 @pytest.mark.parametrize("name", FIGURES)

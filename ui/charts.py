@@ -6,7 +6,6 @@ more than `ROWS` rows of data. Show them with `st.altair_chart(chart, theme=None
 
 from __future__ import annotations
 
-import json
 import textwrap
 from typing import Callable
 
@@ -18,7 +17,7 @@ from ui.card import share, time_shares
 from ui.theme import chart_config, colours
 
 ROWS = 5000
-BARS = 240  # a timeline has no more: they would be thinner than a line
+BARS = 120  # a timeline has no more: they would be thinner than a line, and Altair checks every cell of data
 PERCENT = "format(datum.value * 100, '.0f') + ' %'"
 HEIGHT = 190
 
@@ -34,7 +33,7 @@ def acceptance_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart
     words = f"Of the draft tokens judged first in a block, {share(first['rate'])} were accepted"
     if len(rows) > 1:
         words += f"; of those judged at position {last['position']}, {share(last['rate'])}"
-    base = alt.Chart(_data(rows)).encode(
+    base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("position:N", title="position in the block", sort=None, axis=alt.Axis(labelAngle=0)),
         y=alt.Y("rate:Q", title="accepted of judged", scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(labelExpr=PERCENT, values=[0, 0.25, 0.5, 0.75, 1])),
@@ -60,7 +59,7 @@ def time_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | Non
                 f"draft and {share(spent[2][2])} into everything else."
     else:
         words = "Only the verifier ran."
-    chart = alt.Chart(_data(rows)).mark_bar(height=22).encode(
+    chart = alt.Chart(alt.Data(values=rows)).mark_bar(height=22).encode(
         x=alt.X("seconds:Q", title="decode time, seconds (mean of the repeats)", stack="zero", axis=alt.Axis(tickCount=6)),
         y=alt.Y("side:N", title=None, sort=["verifier only", "speculative"], axis=alt.Axis(domain=False, ticks=False, minExtent=92)),
         color=alt.Color("part:N", scale=alt.Scale(domain=["verify", "draft", "other"], range=[c.neutral, c.accent, c.line]),
@@ -91,14 +90,14 @@ def speed_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | No
     colour = alt.Color("side:N", legend=None, scale=alt.Scale(domain=["verifier only", "speculative"], range=[c.neutral, c.accent]))
     wide = max(s["high"] for s in spans)
     x = alt.Scale(domain=[0, wide * 1.12])
-    bars = alt.Chart(_data(spans)).mark_bar(height=20, cornerRadiusEnd=2).encode(
+    bars = alt.Chart(alt.Data(values=spans)).mark_bar(height=20, cornerRadiusEnd=2).encode(
         x=alt.X("median:Q", title="decode, tokens per second", scale=x, axis=alt.Axis(tickCount=6)), y=y, color=colour,
         tooltip=[alt.Tooltip("side:N"), alt.Tooltip("median:Q", format=".2f"), alt.Tooltip("low:Q", title="lowest", format=".2f"),
                  alt.Tooltip("high:Q", title="highest", format=".2f")])
-    ticks = alt.Chart(_data(repeats)).mark_tick(thickness=1.5, size=28, color=c.ink).encode(
+    ticks = alt.Chart(alt.Data(values=repeats)).mark_tick(thickness=1.5, size=28, color=c.ink).encode(
         x=alt.X("rate:Q", scale=x), y=y,
         tooltip=[alt.Tooltip("side:N"), alt.Tooltip("repeat:Q"), alt.Tooltip("rate:Q", title="tok/s", format=".2f")])
-    texts = alt.Chart(_data(spans)).mark_text(align="left", dx=7, fontWeight=600, color=c.ink).encode(
+    texts = alt.Chart(alt.Data(values=spans)).mark_text(align="left", dx=7, fontWeight=600, color=c.ink).encode(
         x=alt.X("high:Q", scale=x), y=y, text="label:N")
     return _finish(bars + ticks + texts, theme, "Decode speed", words, 84)
 
@@ -129,15 +128,15 @@ def speedup_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
     x = alt.X("acceptance:Q", title="acceptance, accepted / proposed", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(labelExpr=PERCENT))
     top = max([p["speedup"] for p in curves] + [measured or 0])
     y = alt.Y("speedup:Q", title="speedup, ×", scale=alt.Scale(domain=[0, top * 1.05], nice=True))
-    lines = alt.Chart(_data(curves)).mark_line(strokeWidth=2).encode(
+    lines = alt.Chart(alt.Data(values=curves)).mark_line(strokeWidth=2).encode(
         x=x, y=y, color=alt.Color("kind:N", scale=alt.Scale(domain=domain, range=palette), legend=alt.Legend(title=None, symbolType="stroke")),
         strokeDash=alt.StrokeDash("kind:N", scale=alt.Scale(domain=domain, range=dashes), legend=alt.Legend(title=None)),
         tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("acceptance:Q", format=".0%"), alt.Tooltip("speedup:Q", format=".2f")])
-    one = alt.Chart(_data([dict(speedup=1)])).mark_rule(color=c.ink, strokeWidth=1, opacity=0.55).encode(y=y)
+    one = alt.Chart(alt.Data(values=[dict(speedup=1)])).mark_rule(color=c.ink, strokeWidth=1, opacity=0.55).encode(y=y)
     layers = [one, lines]
     if measured is not None:
         span = metrics.get("speedup_range") or [measured, measured]
-        point = _data([dict(acceptance=r, speedup=measured, low=span[0], high=span[1], label=f"measured {measured:.2f}×")])
+        point = alt.Data(values=[dict(acceptance=r, speedup=measured, low=span[0], high=span[1], label=f"measured {measured:.2f}×")])
         place = dict(align="left", dx=9, dy=10) if r < 0.6 else dict(align="right", dx=-9, dy=-10)
         layers += [
             alt.Chart(point).mark_rule(color=c.ink, strokeWidth=2).encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),
@@ -176,7 +175,7 @@ def timeline_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart |
     present = [k for k in kinds if any(r["kind"] == k for r in rows)]
     fill = dict(accepted=c.accepted, correction=c.closing, bonus=c.edge, plain=c.neutral)
     edge = dict(accepted=c.accepted, correction=c.edge, bonus=c.edge, plain=c.neutral)
-    bars = alt.Chart(_data(rows)).mark_bar(strokeWidth=0.7, width=alt.RelativeBandSize(0.86)).encode(
+    bars = alt.Chart(alt.Data(values=rows)).mark_bar(strokeWidth=0.7, width=alt.RelativeBandSize(0.86)).encode(
         x=alt.X("round:O", title="round" if step == 1 else f"round (means over {step} rounds)", sort=None,
                 axis=alt.Axis(labelAngle=0, labelOverlap="greedy", ticks=False, labelSeparation=12)),
         y=alt.Y("tokens:Q", title="tokens kept", stack="zero", axis=alt.Axis(tickMinStep=1)),
@@ -187,7 +186,7 @@ def timeline_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart |
                  alt.Tooltip("proposed:Q", format=".3~g")])
     if not per:
         return _finish(bars, theme, "Tokens per verifier pass", words, HEIGHT)
-    mean = alt.Chart(_data([dict(tokens=per)])).mark_rule(color=c.ink, strokeDash=[4, 3], opacity=0.7).encode(
+    mean = alt.Chart(alt.Data(values=[dict(tokens=per)])).mark_rule(color=c.ink, strokeDash=[4, 3], opacity=0.7).encode(
         y="tokens:Q", tooltip=[alt.Tooltip("tokens:Q", title="mean", format=".2f")])
     return _finish(bars + mean, theme, "Tokens per verifier pass", words, HEIGHT)
 
@@ -208,13 +207,13 @@ def entropy_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
     unsure = [good for h, good in judged if h >= 3]
     said = [f"{share(sum(g) / len(g))} of {len(g)} {name}" for g, name in ((sure, "below 1 bit"), (unsure, "at 3 bits and more")) if g]
     words = "Accepted, by how unsure the draft was: " + (", ".join(said) if said else f"{len(judged)} tokens between 1 and 3 bits") + "."
-    base = alt.Chart(_data(rows)).encode(
+    base = alt.Chart(alt.Data(values=rows)).encode(
         x=alt.X("low:Q", title="draft entropy, bits", axis=alt.Axis(tickMinStep=width)), x2="high:Q", y2=alt.datum(0),
         y=alt.Y("rate:Q", title="accepted of judged", scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(labelExpr=PERCENT, values=[0, 0.25, 0.5, 0.75, 1])),
         tooltip=[alt.Tooltip("low:Q", title="from, bits"), alt.Tooltip("high:Q", title="to, bits"),
                  alt.Tooltip("counts:N", title="accepted of judged"), alt.Tooltip("rate:Q", title="share", format=".1%")])
-    labels = alt.Chart(_data([dict(r, middle=(r["low"] + r["high"]) / 2, judged=str(r["judged"])) for r in rows])).mark_text(
+    labels = alt.Chart(alt.Data(values=[dict(r, middle=(r["low"] + r["high"]) / 2, judged=str(r["judged"])) for r in rows])).mark_text(
         baseline="bottom", dy=-4, fontSize=11, color=colours(theme).quiet).encode(x="middle:Q", y="rate:Q", text="judged:N")
     return _finish(base.mark_rect(stroke=colours(theme).paper, strokeWidth=2, color=colours(theme).accent) + labels, theme, "Draft entropy and acceptance",
                    words + " Numbers over the bars: tokens judged.", HEIGHT)
@@ -223,11 +222,6 @@ def entropy_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
 FIGURES: dict[str, Callable[[Run, dict, str], "alt.Chart | None"]] = {
     "speedup": speedup_chart, "speed": speed_chart, "time": time_chart, "acceptance": acceptance_chart,
     "timeline": timeline_chart, "entropy": entropy_chart}
-
-
-def _data(rows: list[dict]) -> alt.InlineData:
-    """Rows as one JSON string: Altair would check every cell of a list against its schema, at a second for a long run."""
-    return alt.InlineData(values=json.dumps(rows, allow_nan=False), format=alt.JsonDataFormat(type="json"))
 
 
 def _finish(chart, theme: str, title: str, words: str, height: int):

@@ -13,6 +13,7 @@ import re
 import zipfile
 from html import escape
 
+import altair as alt
 import vl_convert
 
 from engine.trace import Run, to_json
@@ -22,7 +23,7 @@ from ui.charts import FIGURES
 from ui.ribbon import text_of, tokens_of
 from ui.theme import colours, css
 
-CHART_WIDTH, PAGE_WIDTH = 560, 320  # of the plot without its axes: as a picture, and in a page, where it must read on a phone
+CHART_WIDTH, PAGE_WIDTH = 640, 370  # pixels: as a picture, and in a page, where it must read on a phone
 CARD, RIBBON = "card", "ribbon"
 
 
@@ -49,7 +50,8 @@ def _chart_svg(run: Run, metrics: dict, figure_name: str, theme: str, width: int
     chart = FIGURES[figure_name](run, metrics, theme) if figure_name in FIGURES else None
     if chart is None:
         raise ValueError(f"This run has no figure “{figure_name}”.")
-    return vl_convert.vegalite_to_svg(chart.properties(width=width).to_dict())
+    fitted = chart.properties(width=width, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
+    return vl_convert.vegalite_to_svg(fitted.to_dict())
 
 
 def html(run: Run, metrics: dict, certificate=None) -> str:
@@ -59,7 +61,7 @@ def html(run: Run, metrics: dict, certificate=None) -> str:
     title = run.name or " ".join(run.prompt.text[:400].split())[:80] or run.id
     page = (f":root{{color-scheme:light dark}}body{{margin:0 auto;max-width:1180px;padding:24px 16px;"
             f"background:light-dark({colours('light').paper},{colours('dark').paper})}}"
-            ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:32px 24px;align-items:end;margin:32px 0}"
+            ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:32px 24px;align-items:start;margin:32px 0}"
             ".charts svg{max-width:100%;height:auto}")
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     return (
