@@ -7,6 +7,10 @@ teacher's distribution *at the temperature it will be sampled at* (0.7), first b
 log-probabilities, then more and more by the overlap Σ min(p, q) itself, which is the chance that a speculative
 decoder keeps a token (Leviathan et al. 2023, section 3.2).
 
+Much of what a language model writes stands already in its context, and a network this small does not learn to copy in
+the time it has. So the draft has a copy head: where the last tokens occurred before, the token that followed then gets
+the share λ of the probability, λ learned for each length of the match, together with the network.
+
 Two processes of one thread each average their gradients: on two cores that beats one process of two threads.
 A checkpoint is written every few minutes; the same command goes on from it.
 """
@@ -26,6 +30,7 @@ import torch.nn.functional as F
 from torch import nn
 
 TEMPERATURE = 0.7
+LONGEST = 16  # longest match the copy head tells apart
 HELD_OUT = 0.03  # share of distinct prompts never trained on
 
 
@@ -79,6 +84,7 @@ class Draft(nn.Module):
         self.layers = nn.ModuleList(Layer(s) for _ in range(s.layers))
         self.norm = nn.Parameter(torch.ones(s.width))
         self.head = nn.Linear(s.width, s.vocabulary, bias=False)
+        self.gate = nn.Parameter(torch.linspace(-3.0, 2.0, LONGEST + 1))  # logit of λ by length of the match
         for layer in self.layers:
             for linear in (layer.qkv, layer.o, layer.gate_up, layer.down):
                 nn.init.normal_(linear.weight, std=linear.in_features**-0.5)
@@ -118,6 +124,8 @@ class Samples:
     top_p: np.ndarray
     held_out: np.ndarray
     to_verifier: np.ndarray
+    copy_id: np.ndarray  # what followed the longest, then latest match of the context's end
+    copy_length: np.ndarray  # length of that match, up to LONGEST; 0: none
 
 
 def load(path: Path, vocabulary: int, extra_ids: np.ndarray) -> Samples:
@@ -148,8 +156,28 @@ def load(path: Path, vocabulary: int, extra_ids: np.ndarray) -> Samples:
         first.append(d["prompt_lengths"][i])
     held = np.random.default_rng(7).random(len(seen)) < HELD_OUT
     outside = to_draft[d["top_ids"]] == vocabulary - 1
-    return Samples(ids, np.array(first), answer_ends - d["answer_lengths"], to_draft[d["top_ids"]],
-                   np.where(outside, 0, p).astype(np.float32), held[np.array(keys)], to_verifier)
+    first = np.array(first)
+    copy_id, copy_length = zip(*(matches(row, start, vocabulary - 1) for row, start in zip(ids, first)))
+    return Samples(ids, first, answer_ends - d["answer_lengths"], to_draft[d["top_ids"]],
+                   np.where(outside, 0, p).astype(np.float32), held[np.array(keys)], to_verifier,
+                   np.concatenate(copy_id), np.concatenate(copy_length))
+
+
+def matches(row: np.ndarray, start: int, other: int) -> tuple[np.ndarray, np.ndarray]:
+    """For every position t ≥ start of `row`: the token that the copy head proposes there, and its match's length."""
+    n = len(row)
+    same = row[:, None] == row[None, :]
+    run = np.zeros((n + 1, n + 1), np.int64)  # run[i, j]: common suffix of row[:i] and row[:j]
+    for k in range(1, n + 1):
+        run[k, 1:] = np.where(same[k - 1], run[k - 1, :-1] + 1, 0)
+    ids, lengths = np.zeros(n - start, np.int64), np.zeros(n - start, np.int64)
+    for t in range(start, n):
+        found = np.minimum(run[t, 1:t], LONGEST)  # a match that ends at j is followed by row[j]; j < t
+        found = np.where(row[1:t] == other, 0, found)
+        if len(found) and found.max():
+            j = len(found) - 1 - found[::-1].argmax()  # the latest of the longest
+            ids[t - start], lengths[t - start] = row[1 + j], found[j]
+    return ids, lengths
 
 
 def batches(s: Samples, rank: int, world: int, tokens: int, rng: np.random.Generator):
@@ -188,7 +216,8 @@ def assemble(s: Samples, packs):
             answer.append(s.answer_start[i] + np.arange(n - first))
             at += n
     where, answer = np.concatenate(where), np.concatenate(answer)
-    return (torch.from_numpy(ids), torch.from_numpy(where), torch.from_numpy(s.top_ids[answer]), torch.from_numpy(s.top_p[answer]))
+    return tuple(torch.from_numpy(a) for a in (
+        ids, where, s.top_ids[answer], s.top_p[answer], s.copy_id[answer], s.copy_length[answer]))
 
 
 # ------------------------------------------------------------------------------------------------------ training
@@ -223,9 +252,12 @@ class Muon(torch.optim.Optimizer):
 
 def losses(model: Draft, batch):
     """Cross-entropy in nats and overlap Σ min(p, q), both means over answer tokens, at TEMPERATURE."""
-    ids, where, top_ids, top_p = batch
+    ids, where, top_ids, top_p, copy_id, copy_length = batch
     h = model.hidden(ids).reshape(-1, model.shape.width)[where]
     logq = model.head(h / TEMPERATURE).log_softmax(-1).gather(1, top_ids)
+    gate = torch.where(copy_length > 0, model.gate[copy_length], -30.0)[:, None]
+    copied = torch.where(top_ids == copy_id[:, None], F.logsigmoid(gate), -30.0)
+    logq = torch.logaddexp(F.logsigmoid(-gate) + logq, copied)
     return -(top_p * logq).sum(1).mean(), torch.minimum(top_p, logq.exp()).sum(1).mean()
 
 
@@ -257,15 +289,16 @@ def work(rank: int, world: int, a):
     rows = teacher[torch.from_numpy(s.to_verifier)]
     model.start_from(torch.cat((rows, teacher.mean(0, keepdim=True))))
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and n.startswith("layers")]
-    others = [p for n, p in model.named_parameters() if not (p.ndim == 2 and n.startswith("layers"))]
+    others = [p for n, p in model.named_parameters() if not (p.ndim == 2 and n.startswith("layers")) and n != "gate"]
     muon = Muon(matrices)
     adam = torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
-    spent, step, seen = 0.0, 0, 0
+    gates = torch.optim.Adam([model.gate], lr=0.01)
+    spent, step = 0.0, 0
     saved = a.out / "checkpoint.pt"
     if saved.exists():
         c = torch.load(saved, weights_only=True)
-        model.load_state_dict(c["model"]), muon.load_state_dict(c["muon"]), adam.load_state_dict(c["adam"])
-        spent, step, seen = c["spent"], c["step"], c["seen"]
+        model.load_state_dict(c["model"], strict=False), muon.load_state_dict(c["muon"]), adam.load_state_dict(c["adam"])
+        spent, step = c["spent"], c["step"]
     rng = np.random.default_rng(1000 + step)  # the same order in every process
     source = batches(s, rank, world, a.tokens, rng)
     last = noted = time.monotonic()
@@ -294,8 +327,9 @@ def work(rank: int, world: int, a):
                 p.grad.copy_(flat[at : at + p.numel()].view_as(p))
                 at += p.numel()
         nn.utils.clip_grad_norm_(parameters, 1.0)
-        muon.step(), adam.step()
-        muon.zero_grad(), adam.zero_grad()
+        for o in (muon, adam, gates):
+            o.step()
+            o.zero_grad()
         step += 1
         running = 0.98 * running + 0.02 * np.array([ce.item(), overlap.item()])
         now = time.monotonic()
@@ -307,15 +341,15 @@ def work(rank: int, world: int, a):
         if rank == 0 and (now - noted > 300 or progress > 0.999):
             noted = now
             ce_, ov_ = evaluate(model, s)
-            print(f"{spent/60:6.1f} min  HELD OUT ce {ce_:.3f}  alpha {ov_:.4f}", flush=True)
+            print(f"{spent/60:6.1f} min  HELD OUT ce {ce_:.3f}  alpha {ov_:.4f}  gates {model.gate.sigmoid().detach().numpy().round(2)[1:]}", flush=True)
             part = saved.with_suffix(".part")
-            torch.save({"model": model.state_dict(), "muon": muon.state_dict(), "adam": adam.state_dict(), "spent": spent, "step": step, "seen": seen, "shape": asdict(shape), "to_verifier": torch.from_numpy(s.to_verifier)}, part)
+            torch.save({"model": model.state_dict(), "muon": muon.state_dict(), "adam": adam.state_dict(), "spent": spent, "step": step, "shape": asdict(shape), "to_verifier": torch.from_numpy(s.to_verifier)}, part)
             os.replace(part, saved)
             last = time.monotonic()
     if rank == 0:
         print("held out, all:", evaluate(model, s, most=10**9), flush=True)
         part = saved.with_suffix(".part")
-        torch.save({"model": model.state_dict(), "muon": muon.state_dict(), "adam": adam.state_dict(), "spent": spent, "step": step, "seen": seen, "shape": asdict(shape), "to_verifier": torch.from_numpy(s.to_verifier)}, part)
+        torch.save({"model": model.state_dict(), "muon": muon.state_dict(), "adam": adam.state_dict(), "spent": spent, "step": step, "shape": asdict(shape), "to_verifier": torch.from_numpy(s.to_verifier)}, part)
         os.replace(part, saved)
 
 
