@@ -49,18 +49,24 @@ def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, de
                 forecast((verifier, draft), dtype, tokens, device, held), break_even(c, 1, 1))
 
 
-def check_models(verifier: Model, draft: Model) -> None:
-    """RequestError if two loaded models cannot run as a pair: unequal vocabularies, or a cache that cannot be rolled back."""
+def check_models(verifier: Model, draft: Model | None) -> None:
+    """RequestError if two loaded models cannot run as a pair: unequal vocabularies, or a cache that cannot be rolled back.
+
+    draft None: prompt lookup, which asks of the verifier alone that it can be rolled back.
+    """
     for model in (verifier, draft):
-        if not model.can_rewind:
+        if model is not None and not model.can_rewind:
             raise RequestError(f"{model.facts.title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be "
                                "used in speculative decoding; choose another model, or run it verifier-only.")
-    if draft is verifier:
+    if draft is None or draft is verifier:
         return
     difference = differ(verifier.vocabulary.ids_by_token(), draft.vocabulary.ids_by_token())
     if difference:
         said = difference[0].lower() + difference[1:]
         raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: {said} {CROSS}")
+    if draft.support is not None and int(draft.support.max()) >= verifier.width:
+        raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: its stored map names token "
+                           f"{int(draft.support.max())}, and the verifier scores only {verifier.width}.")
 
 
 def differ(verifier: Mapping[str, int], draft: Mapping[str, int]) -> str | None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from training.samples import TEMPERATURE
+
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -21,8 +23,13 @@ def main() -> None:
     c = torch.load(a.checkpoint, weights_only=True)
     a.out.mkdir(parents=True, exist_ok=True)
     save_file({k: v.bfloat16().contiguous() for k, v in llama_names(c["model"], c["shape"]).items()}, a.out / "model.safetensors", {"format": "pt"})
-    save_file({"to_verifier": c["to_verifier"].int()}, a.out / "draft_vocabulary.safetensors")
+    share = c["model"]["gate"].sigmoid()
+    share[0] = 0  # no match, no copy
+    save_file({"to_verifier": c["to_verifier"].int(), "copy_share": share, "copy_temperature": torch.tensor(TEMPERATURE)},
+              a.out / "draft_vocabulary.safetensors")
     (a.out / "config.json").write_text(json.dumps(config(c["shape"]), indent=2) + "\n")
+    for file in a.out.iterdir():
+        file.chmod(0o644)
     print(f"{a.out}: {sum(f.stat().st_size for f in a.out.iterdir()) / 1e6:.1f} MB after {c['step']:,} steps")
 
 

@@ -58,12 +58,13 @@ class ModelDrafter:
         self.entropy_stop = entropy_stop
         self.session = model.session(capacity)
         self.proposed = 0
+        self._seen, self._marked = None, 0  # marks for the repetition penalty, and how much of the text they cover
         self.usable_bits = math.log2(max(model.facts.vocabulary, 2))
 
     def begin(self, text: Sequence[int]) -> None:
         context = self.model.facts.context
-        if text and (context is None or len(text) <= context):
-            self.session.feed(text, 0)
+        if text and (context is None or len(text) < context):  # else there is no room for a single proposal
+            self.session.feed(self._readable(text), 0)
 
     def room(self, length: int) -> int:
         context = self.model.facts.context
@@ -74,9 +75,9 @@ class ModelDrafter:
         started = perf_counter()
         inside = 0.0
         drawn, rows, columns = [], [], []
-        feed: Any = text[self.session.length :]
-        uniform = self.uniforms.take(count)
-        seen = None
+        feed: Any = self._readable(text[self.session.length :])
+        uniform = ops.uniforms_on_device(self.uniforms.take(count), self.model.anchor)
+        seen = self._seen_in(text) if s.repetition_penalty != 1 else None
         for i in range(count):
             before = perf_counter()
             logits = self.session.feed(feed, 1)
@@ -84,11 +85,8 @@ class ModelDrafter:
             if support is None:
                 logits = logits[:, : self.width]  # rows of padding that the verifier does not even have
             scores = logits
-            if s.repetition_penalty != 1:
-                if seen is None:
-                    seen = ops.nothing_seen(self.width, logits)
-                    ops.mark(seen, ops.ids_on_device(text, logits))
-                scores = ops.penalise(logits, seen[: logits.shape[-1]] if support is None else seen[support], s.repetition_penalty)
+            if seen is not None:
+                scores = ops.penalise(logits, seen if support is None else seen[support], s.repetition_penalty)
             d = ops.filtered(scores, s)
             raw, q = ops.draw(d, uniform[i : i + 1])
             token = raw if support is None else support[raw]
@@ -104,6 +102,21 @@ class ModelDrafter:
             self.model.synchronise()
             inside = perf_counter() - started
         return Draft(ops.proposal(drawn, support, self.width), ops.join(rows), ops.join(columns), inside)
+
+    def _readable(self, ids: Sequence[int]) -> Sequence[int]:
+        """A verifier padded wider may emit a padding id that the draft has no row for: its last row is read instead."""
+        if self.model.support is not None or self.model.width >= self.width:
+            return ids
+        return [min(i, self.model.width - 1) for i in ids]
+
+    def _seen_in(self, text: Sequence[int]) -> Any:
+        """A copy of the marks of all tokens in `text`, of which only the new ones are marked each round."""
+        ops, like = self.model.ops, self.model.anchor
+        if self._seen is None:
+            self._seen = ops.nothing_seen(self.width, like)
+        ops.mark(self._seen, ops.ids_on_device(text[self._marked :], like))
+        self._marked = len(text)
+        return ops.copy(self._seen)
 
     def settle(self, accepted: int) -> None:
         fed = self.proposed - 1
@@ -128,21 +141,24 @@ class LookupDrafter:
         self._indexed = 0
 
     def begin(self, text: Sequence[int]) -> None:
-        pass
+        self._index(text)
 
     def room(self, length: int) -> int:
         return 1_000_000
 
     def propose(self, text: Sequence[int], count: int) -> Draft | None:
-        for end in range(self._indexed + 1, len(text)):  # n-grams that end before the last token: something follows them
-            for n in range(1, min(self.longest, end) + 1):
-                self._after[tuple(text[end - n : end])] = end
-        self._indexed = max(self._indexed, len(text) - 1)
+        self._index(text)
         for n in range(min(self.longest, len(text)), 0, -1):
             at = self._after.get(tuple(text[-n:]))
             if at is not None:
                 return Draft(self.ops.point_masses(text[at : at + count], self.like))
         return None
+
+    def _index(self, text: Sequence[int]) -> None:
+        for end in range(self._indexed + 1, len(text)):  # n-grams that end before the last token: something follows them
+            for n in range(1, min(self.longest, end) + 1):
+                self._after[tuple(text[end - n : end])] = end
+        self._indexed = max(self._indexed, len(text) - 1)
 
     def settle(self, accepted: int) -> None:
         pass

@@ -95,6 +95,8 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
             if ended:
                 finish = "eos"
                 break
+        if finish == "length" and len(text) == verifier.facts.context:
+            finish = "context"
         end = perf_counter() - start - paused
     finally:
         session.close()

@@ -26,25 +26,26 @@ class Trail:
     def hold(self, logits: Any, emitted: Sequence[int], proposed: Sequence[int], draft: Any, raw: bool) -> float:
         """Keep a round's scores. `raw`: p and q are those of the raw softmax (greedy). Returns seconds spent here."""
         began = perf_counter()
-        self._held.append((logits, list(emitted), list(proposed), draft, raw))
-        self._scores += logits.shape[0] * logits.shape[1]
+        scores, columns = (None, None) if draft is None else (draft.logits, draft.columns)
+        self._held.append((logits, list(emitted), list(proposed), scores, columns, raw))
+        self._scores += logits.shape[0] * logits.shape[1] + (0 if scores is None else scores.shape[0] * scores.shape[1])
         if self._scores > HELD_SCORES:
             self._look()
         return perf_counter() - began
 
     def _look(self) -> None:
         ops = self.ops
-        for logits, emitted, proposed, draft, raw in self._held:
+        for logits, emitted, proposed, scores, columns, raw in self._held:
             self._positions += ops.to_host(ops.statistics(logits[: len(emitted)], emitted))
             p = q = bits = None
             if proposed and raw:
                 rows = logits[: len(proposed)]
                 p = ops.to_host(ops.probability(rows, ops.entropy(rows)[1], ops.ids_on_device(proposed, rows)))
-            if proposed and draft.logits is not None:
-                rows = draft.logits[: len(proposed)]
+            if proposed and scores is not None:
+                rows = scores[: len(proposed)]
                 entropy, log_total = ops.entropy(rows)
                 bits = ops.to_host(entropy)
-                q = ops.to_host(ops.probability(rows, log_total, draft.columns[: len(proposed)])) if raw else None
+                q = ops.to_host(ops.probability(rows, log_total, columns[: len(proposed)])) if raw else None
             self._proposals.append((p, q, bits))
         self._held, self._scores = [], 0
 

@@ -9,10 +9,12 @@ from typing import Any, Sequence
 
 import torch
 import transformers
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from engine.errors import RequestError
 from engine.models import llama
+from engine.models.copy_head import CopyHead, CopySession
 from engine.models.cost import flops_per_token
 from engine.numerics import torch as numerics
 from engine.tokens import Vocabulary
@@ -63,7 +65,7 @@ class TorchSession:
         if context and self.length + len(ids) > context:
             raise RequestError(f"{model.facts.title} reads at most {context} tokens; {self.length + len(ids)} were asked for.")
         if model.to_draft is not None:
-            ids = model.to_draft[ids]
+            ids = model.to_draft[ids.clamp(max=len(model.to_draft) - 1)]
         return self._inner.feed(ids, last)
 
     def rewind(self, count: int) -> None:
@@ -84,13 +86,16 @@ class TorchModel:
     ops = numerics
 
     def __init__(self, network: nn.Module, facts: ModelFacts, vocabulary: Vocabulary, ends: tuple[int, ...],
-                 defaults: dict[str, float], device: torch.device, support: Tensor | None = None):
+                 defaults: dict[str, float], device: torch.device, support: Tensor | None = None,
+                 copies: CopyHead | None = None):
         self.network, self.facts, self.vocabulary, self.ends = network, facts, vocabulary, ends
         self.defaults, self.device, self.support, self.to_draft = defaults, device, support, None
         if support is not None:
             # Every token outside the draft's own vocabulary is read as its one "other" id, the row after the last.
-            self.to_draft = torch.full((max(vocabulary.size, int(support.max()) + 1),), len(support), device=device)
+            # The last entry is such a token too: it stands for ids past the vocabulary, which a padded verifier may emit.
+            self.to_draft = torch.full((max(vocabulary.size, int(support.max()) + 1) + 1,), len(support), device=device)
             self.to_draft[support] = torch.arange(len(support), device=device)
+        self._copies = copies
         rows = None if support is None else len(support)
         self.can_rewind = can_rewind(network)
         self.asynchronous = device.type != "cpu"
@@ -109,8 +114,10 @@ class TorchModel:
 
     def session(self, capacity: int | None = None) -> TorchSession:
         if self._lean is not None:
-            return TorchSession(self, llama.LlamaSession(self._lean, capacity or 256))
-        return TorchSession(self, TransformersSession(self.network, self.can_rewind, self._rows))
+            inner: Any = llama.LlamaSession(self._lean, capacity or 256)
+        else:
+            inner = TransformersSession(self.network, self.can_rewind, self._rows)
+        return TorchSession(self, CopySession(inner, self._copies, capacity or 256) if self._copies else inner)
 
     def synchronise(self) -> None:
         """Wait until the device has done all it was given; called before a clock is read."""
@@ -120,7 +127,7 @@ class TorchModel:
             torch.mps.synchronize()
 
     def close(self) -> None:
-        self.network = self._lean = self.support = self.to_draft = None
+        self.network = self._lean = self.support = self.to_draft = self._copies = None
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -152,13 +159,14 @@ def load(source, device: str, dtype: str, asked_device: str, asked_dtype: str, n
     network.eval().requires_grad_(False)
     network.to(device)
     vocabulary = Vocabulary.load(getattr(source, "tokenizer_folder", None) or folder, source.title)
-    support = None
+    support = copies = None
     if (folder / DRAFT_MAP).exists():
-        from safetensors.torch import load_file
-
-        support = load_file(folder / DRAFT_MAP)["to_verifier"].long().to(device)
+        stored = load_file(folder / DRAFT_MAP, device=device)
+        support = stored["to_verifier"].long()
+        if "copy_share" in stored:
+            copies = CopyHead(stored["copy_share"], float(stored["copy_temperature"]), len(support))
     model = TorchModel(network, _facts(network, source, vocabulary, support, device, dtype, asked_device, asked_dtype, notes),
-                       vocabulary, _ends(network, vocabulary), _defaults(network), torch.device(device), support)
+                       vocabulary, _ends(network, vocabulary), _defaults(network), torch.device(device), support, copies)
     model.synchronise()
     object.__setattr__(model.facts, "load_seconds", round(time.monotonic() - started, 3))
     return model

@@ -39,6 +39,15 @@ def ids_on_device(ids: Sequence[int], like: Tensor) -> Tensor:
     return torch.tensor(ids, dtype=torch.long, device=like.device)
 
 
+def uniforms_on_device(uniform: Sequence[float], like: Tensor) -> Tensor:
+    """Uploaded before a round's forwards are queued: an upload waits for whatever the device was given before."""
+    return torch.tensor(uniform, dtype=torch.float32, device=like.device)
+
+
+def copy(values: Tensor) -> Tensor:
+    return values.clone()
+
+
 def join(parts: Sequence[Tensor]) -> Tensor:
     """Arrays one after the other along their first axis."""
     return torch.cat(list(parts))
@@ -49,24 +58,26 @@ def join(parts: Sequence[Tensor]) -> Tensor:
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Repetition penalty (Keskar et al. 2019): logits of `seen` tokens divided by it if positive, else multiplied."""
+    seen = seen[..., : logits.shape[-1]]
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
 def nothing_seen(width: int, like: Tensor) -> Tensor:
-    return torch.zeros(width, dtype=torch.bool, device=like.device)
+    """(width + 1,): one mark an id. The last column stands for every id outside the width, which is never scored."""
+    return torch.zeros(width + 1, dtype=torch.bool, device=like.device)
 
 
 def mark(seen: Tensor, ids: Tensor) -> None:
-    """Mark ids as seen, in place; an id outside the width is never scored and is passed over."""
-    seen[ids[ids < len(seen)]] = True
+    """Mark ids as seen, in place."""
+    seen.index_fill_(0, ids.clamp(max=len(seen) - 1), True)
 
 
 def seen_rows(seen: Tensor, ids: Tensor) -> Tensor:
-    """(k+1, width): what each position of a block has seen; row i adds the first i of its k proposals."""
-    rows = seen.repeat(len(ids) + 1, 1)
-    for i, token in enumerate(ids):
-        rows[i + 1 :, token] = True
-    return rows
+    """(k+1, width + 1): what each position of a block has seen; row i adds the first i of its k proposals."""
+    beyond = len(seen) - 1
+    before = torch.ones(len(ids) + 1, len(ids), dtype=torch.bool, device=seen.device).tril(-1)
+    columns = torch.where(before, ids.clamp(max=beyond), beyond)  # what still lies ahead marks the spare column
+    return seen.repeat(len(ids) + 1, 1).scatter_(1, columns, True)
 
 
 def filtered(logits: Tensor, s: Sampling) -> Distribution:
@@ -129,17 +140,20 @@ def best_of(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def pick(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Columns (rows,) drawn by inverse transform from unnormalised rows; `uniform` (rows,) lies in [0, 1)."""
     mass = probabilities.cumsum(-1)
+    if mass.device.type != "cpu":
+        # A parallel sum may round so that mass falls, or grows across a column of probability 0; neither may be drawn.
+        mass = torch.where(probabilities > 0, mass, 0.0).cummax(-1).values
     total = mass[:, -1:]
     # Rounding must not push the target up to the total: no column's mass lies beyond it.
     target = (uniform[:, None] * total).minimum(total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(mass, target, right=True).squeeze(-1)
 
 
-def draw(d: Distribution, uniform: Sequence[float]) -> tuple[Tensor, Tensor]:
+def draw(d: Distribution, uniform: Sequence[float] | Tensor) -> tuple[Tensor, Tensor]:
     """Ids (rows,) drawn, and their probabilities (rows,)."""
-    if d.probabilities.shape[-1] == 1:
+    if d.ids is not None and d.probabilities.shape[-1] == 1:
         return d.ids.view(-1), d.probabilities.view(-1)
-    column = pick(d.probabilities, torch.tensor(uniform, device=d.probabilities.device))[:, None]
+    column = pick(d.probabilities, torch.as_tensor(uniform, dtype=d.probabilities.dtype, device=d.probabilities.device))[:, None]
     return (column if d.ids is None else d.ids.gather(1, column)).view(-1), d.probabilities.gather(1, column).view(-1)
 
 
@@ -181,7 +195,7 @@ def judge_to_host(p: Distribution, proposal: Proposal | None, uniform: Sequence[
     residual max(0, p − q), normalised, over the whole vocabulary; after a clean sweep from the last row of p.
     Returns (accepted, closing id, proposed ids, p of each, q of each). Greedy is the same rule with point masses.
     """
-    u = torch.tensor(uniform, device=p.probabilities.device)
+    u = torch.tensor(uniform, dtype=p.probabilities.dtype, device=p.probabilities.device)
     if proposal is None:
         column = pick(p.probabilities[:1], u[-1:]) if p.probabilities.shape[-1] > 1 else u.new_zeros(1, dtype=torch.long)
         closing = column if p.ids is None else p.ids[:1].gather(1, column[:, None]).view(-1)
@@ -214,13 +228,13 @@ def judge_to_host(p: Distribution, proposal: Proposal | None, uniform: Sequence[
 def entropy(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Entropy in bits (rows,) of the raw softmax, and the log of its normaliser (rows,). −inf logits are allowed.
 
-    H = ln Z − Σ p·z, in three passes over the row.
+    H = −ln p_max − Σ p·(z − z_max): of differences, so that large logits cost no digits.
     """
-    top = logits.amax(-1)
-    p = logits.softmax(-1)
-    log_total = top - p.amax(-1).log()
-    mean = torch.linalg.vecdot(p, logits.clamp(min=-1e30))  # p is 0 where z is −inf, and 0 · inf would be NaN
-    return ((log_total - mean) / math.log(2)).clamp(min=0.0), log_total
+    logits = logits.float()  # half precision has no room for the floor below
+    top, p = logits.amax(-1, keepdim=True), logits.softmax(-1)
+    log_best = p.amax(-1).log()
+    below = (logits - top).clamp(min=-1e30)  # p is 0 where z is −inf, and 0 · inf would be NaN
+    return ((-log_best - torch.linalg.vecdot(p, below)) / math.log(2)).clamp(min=0.0), top.squeeze(-1) - log_best
 
 
 def probability(logits: Tensor, log_total: Tensor, ids: Tensor) -> Tensor:
