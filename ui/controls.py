@@ -55,7 +55,7 @@ def draw(models: list[Entry]) -> CompareRequest:
 
 def method() -> None:
     """Method, sampling and length: the part under the pair check."""
-    with st.container(horizontal=True, gap="small"):
+    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         st.number_input("γ", 1, 16, key=_key("gamma"), width=NUMBER,
                         help="How many tokens the draft proposes in a round before the verifier judges them all in one pass.")
         greedy = st.session_state.get("compare.temperature", DEFAULTS["temperature"]) == 0
@@ -69,7 +69,15 @@ def method() -> None:
                         help="Most tokens each side writes. It may stop sooner, at an end token.")
         st.number_input("Repeats", 1, 20, key=_key("repeats"), width=NUMBER,
                         help="How often both sides run. More repeats give a range for the speeds; the text shown is the first one's.")
-    with st.expander("More settings"):
+        _more()
+    keep(*DEFAULTS)
+
+
+def _more() -> None:
+    """What is seldom changed. The label counts what is not as it comes, so that nothing set is out of sight."""
+    hidden = ("stop_on", "ngram", "top_k", "min_p", "penalty", "device", "dtype")
+    set_here = sum(st.session_state.get(f"compare.{name}", DEFAULTS[name]) != DEFAULTS[name] for name in hidden)
+    with st.popover("More settings" + (f" ({set_here} set)" if set_here else ""), key="compare.more"):
         with st.container(horizontal=True, gap="small"):
             st.checkbox("Stop drafting when unsure", key=_key("stop_on"), width=NUMBER * 2 + 16,
                         help="End a round's draft early once the draft model's entropy passes the bound on the right. "
@@ -90,19 +98,20 @@ def method() -> None:
                          help="Where both models run. auto takes the fastest one this machine has.")
             st.selectbox("Precision", PRECISIONS, key=_key("dtype"), width=NUMBER + 20,
                          help="Number format of the weights. auto takes what this device is fastest with; the card says what was used.")
-    keep(*DEFAULTS)
 
 
 def _prompt() -> None:
-    st.selectbox("Preset", [*PRESETS, OWN], key=_key("preset"), on_change=_use_preset,
-                 help="A prompt to begin with. Structured and repetitive text drafts well; free prose and Polish are harder for this draft.")
-    st.text_area("Prompt", key=_key("prompt"), height=136, on_change=_own_text,
+    with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
+        st.selectbox("Preset", [*PRESETS, OWN], key=_key("preset"), on_change=_use_preset, width=260,
+                     help="A prompt to begin with. Structured and repetitive text drafts well; free prose and Polish are harder for this draft.")
+        given = bool(st.session_state.get("compare.system")) + bool(st.session_state.get("compare.raw"))
+        with st.popover("System, raw" + (f" ({given} set)" if given else ""), key="compare.how"):
+            st.text_area("System text", key=_key("system"), height=80,
+                         help="Instructions put before the prompt by the model's chat template. Empty means none.")
+            st.checkbox("Raw: no chat template", key=_key("raw"),
+                        help="Continue the prompt as plain text instead of answering it as a chat message.")
+    st.text_area("Prompt", key=_key("prompt"), height=104, on_change=_own_text,
                  help="What both sides answer. It is taken letter by letter: nothing in it is interpreted.")
-    with st.popover("System text, raw text"):
-        st.text_area("System text", key=_key("system"), height=80,
-                     help="Instructions put before the prompt by the model's chat template. Empty means none.")
-        st.checkbox("Raw: no chat template", key=_key("raw"),
-                    help="Continue the prompt as plain text instead of answering it as a chat message.")
 
 
 def _models(models: list[Entry]) -> None:
@@ -110,12 +119,14 @@ def _models(models: list[Entry]) -> None:
     verifiers = [m.name for m in models if m.role != "draft"]
     st.selectbox("Verifier", _with(verifiers, "verifier"), key=_key("verifier"), accept_new_options=True, format_func=lambda n: titles.get(n, n),
                  help="The model whose answer counts. Pick one, or type a hub id, a folder or a .gguf file.")
-    st.segmented_control("Drafter", list(DRAFTERS), key=_key("drafter"), required=True,
-                         help="Who proposes tokens: a small model, or prompt lookup, which copies what followed the same words earlier in the "
-                              "text and needs no model.")
-    st.selectbox("Draft", _with([m.name for m in models], "draft"), key=_key("draft"), accept_new_options=True,
-                 format_func=lambda n: titles.get(n, n), disabled=st.session_state["compare.drafter"] == LOOKUP,
-                 help="The small model that proposes. It must share the verifier's vocabulary. Pick one, or type a hub id, a folder or a .gguf file.")
+    with st.container(horizontal=True, gap="small"):
+        st.segmented_control("Drafter", list(DRAFTERS), key=_key("drafter"), required=True,
+                             help="Who proposes tokens: a small model, or prompt lookup, which copies what followed the same words earlier "
+                                  "in the text and needs no model.")
+        st.selectbox("Draft", _with([m.name for m in models], "draft"), key=_key("draft"), accept_new_options=True, width=230,
+                     format_func=lambda n: titles.get(n, n), disabled=st.session_state["compare.drafter"] == LOOKUP,
+                     help="The small model that proposes. It must share the verifier's vocabulary. Pick one, or type a hub id, a folder or "
+                          "a .gguf file.")
 
 
 def _with(names: list[str], control: str) -> list[str]:

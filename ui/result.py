@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 
 import streamlit as st
@@ -100,8 +101,9 @@ def charts(run: Run, key: str) -> None:
     for row in LAYOUT:
         for column, names in zip(st.columns(2, gap="large"), row):
             with column:
+                # a copy each time: Streamlit takes the data out of the specification it is given
                 for name in filter(found.__contains__, names):
-                    st.vega_lite_chart(spec=found[name], theme=None, key=f"{key}.chart.{name}", width="stretch")
+                    st.vega_lite_chart(spec=copy.deepcopy(found[name]), theme=None, key=f"{key}.chart.{name}", width="stretch")
 
 
 def specs(run: Run, theme: str) -> dict[str, dict]:

@@ -1,0 +1,263 @@
+"""The app as a person meets it: a real server, a real browser, the bundled pair.
+
+Without a browser these tests cannot run: then they say how to get one, and under CI that is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+             "--disable-component-update", "--disable-sync"]
+PLACES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable",
+          "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium")
+HOW = ("There is no browser for these tests. Get one with `apt-get install chromium`, or `.venv/bin/python -m playwright install chromium`, "
+       "or set SPECLENS_BROWSER to the program of a Chromium or Chrome.")
+PATIENCE = 240_000  # ms; two cores that others use load torch and decode slowly
+ERRORS = ("Traceback", "ERROR", "Exception", "torch.classes", "missing ScriptRunContext")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import Error, sync_playwright
+    found = os.environ.get("SPECLENS_BROWSER") or next((path for name in PLACES if (path := shutil.which(name))), None)
+    with sync_playwright() as playwright:
+        try:
+            browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)  # None: Playwright's own, if installed
+        except Error as e:
+            if os.environ.get("CI"):
+                pytest.fail(f"{HOW} ({str(e).splitlines()[0]})")
+            pytest.skip(HOW)
+        yield browser
+        browser.close()
+
+
+class Server:
+    """The app on a free port, with its own home and its log in a file."""
+
+    def __init__(self, home: Path):
+        with socket.socket() as s:
+            s.bind(("localhost", 0))
+            self.port = s.getsockname()[1]
+        self.url, self.log_file = f"http://localhost:{self.port}", home / "server.log"
+        environment = {**os.environ, "SPECLENS_HOME": str(home), "HF_HUB_OFFLINE": "1"}
+        self.started = time.monotonic()
+        with open(self.log_file, "wb") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port)],
+                                            cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        self.wait()
+
+    def wait(self) -> None:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=2).read()
+                return
+            except OSError:
+                assert self.process.poll() is None, self.log()
+                time.sleep(0.1)
+        raise AssertionError(f"the server did not start: {self.log()}")
+
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, smollm2_folder):
+    home = tmp_path_factory.mktemp("home")
+    converted = smollm2_folder.parent
+    if converted.name == "converted":  # made once, by `make setup`; converting again would only cost time
+        (home / "converted").symlink_to(converted, target_is_directory=True)
+    running = Server(home)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def page(chromium, server):
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    one = context.new_page()
+    one.set_default_timeout(PATIENCE)
+    one.mistakes = []
+    one.on("pageerror", lambda e: one.mistakes.append(str(e)))
+    yield one
+    assert one.mistakes == []
+    context.close()
+
+
+def compare(page, server, tokens: int = 48, **query) -> None:
+    page.goto(f"{server.url}/compare" + ("?" + "&".join(f"{k}={v}" for k, v in query.items()) if query else ""))
+    box = page.get_by_label("Tokens", exact=True)
+    box.wait_for()
+    if not query:
+        box.fill(str(tokens))
+        box.press("Enter")
+        page.wait_for_timeout(500)
+
+
+def press_run(page) -> None:
+    page.get_by_role("button", name="Run", exact=False).and_(page.locator("[data-testid=stBaseButton-primary]")).click()
+
+
+def shown_tokens(page) -> int:
+    """Tokens of both sides that the live ribbons show now."""
+    return page.locator(".sl.live .t").count()
+
+
+def wait_tokens(page, more_than: int) -> int:
+    page.wait_for_function("n => document.querySelectorAll('.sl.live .t').length > n || document.querySelector('.sl.card')", arg=more_than)
+    return shown_tokens(page)
+
+
+def test_first_screen_is_there_soon_and_imports_no_torch(page, server):
+    page.goto(server.url)
+    page.get_by_role("button", name="Your own prompt").wait_for()
+    maps = Path(f"/proc/{server.process.pid}/maps")
+    if maps.exists():
+        assert "libtorch" not in maps.read_text()
+
+
+def test_a_deep_link_shows_the_menu_of_the_app(page, server):
+    compare(page, server)
+    names = page.get_by_test_id("stTopNavLink").all_inner_texts()
+    assert [n.strip() for n in names] == ["Start", "Compare", "Runs"]
+
+
+def test_a_run_streams_and_ends_in_a_card(page, server):
+    compare(page, server)
+    press_run(page)
+    page.locator(".sl.live").wait_for()
+    first = wait_tokens(page, 0)
+    assert first > 0
+    wait_tokens(page, first)
+    page.locator(".sl.card").wait_for()
+    assert "run=" in page.url and "job=" not in page.url
+    assert page.locator(".sl.card .ribbon .t").count() > 48
+    sentence = page.locator(".sl.card .headline").inner_text()
+    assert any(word in sentence for word in ("faster", "slower", "No difference"))
+    page.reload()
+    page.locator(".sl.card").wait_for()
+    assert page.locator(".sl.card .headline").inner_text() == sentence
+
+
+def test_stop_takes_effect_and_the_page_works_on(page, server):
+    compare(page, server, tokens=2000)
+    press_run(page)
+    wait_tokens(page, 3)
+    page.get_by_role("button", name="Stop").click()
+    page.locator(".sl.card .mark").wait_for()
+    assert page.locator(".sl.card .mark").inner_text() == "stopped"
+    assert page.locator(".sl.card .ribbon .t").count() < 2000
+
+
+def test_page_switch_reload_and_a_second_tab_leave_a_run_alone(page, server):
+    compare(page, server, tokens=2000)
+    press_run(page)
+    before = wait_tokens(page, 2)
+    address = page.url
+    assert "job=" in address
+    page.get_by_test_id("stTopNavLink").filter(has_text="Runs").click()
+    page.get_by_text("Import runs").wait_for()
+    page.get_by_test_id("stTopNavLink").filter(has_text="Compare").click()
+    assert wait_tokens(page, before) > before  # it went on meanwhile
+    page.reload()
+    page.locator(".sl.live").wait_for()
+    assert "job=" in page.url
+    tab = page.context.new_page()
+    tab.goto(f"{server.url}/compare")
+    tab.get_by_role("button", name="Watch it").click()
+    tab.locator(".sl.live").wait_for()
+    tab.close()
+    assert wait_tokens(page, before) > before
+    page.get_by_role("button", name="Stop").click()
+    page.locator(".sl.card .mark").wait_for()
+
+
+def test_two_sessions_queue_and_are_not_mixed_up(page, server, chromium):
+    compare(page, server, tokens=2000)
+    press_run(page)
+    page.locator(".sl.live").wait_for()
+    other = chromium.new_context().new_page()
+    other.set_default_timeout(PATIENCE)
+    compare(other, server, tokens=16)
+    other.get_by_label("Prompt", exact=True).fill("Count from one to ten.")
+    press_run(other)
+    other.get_by_text("1 run ahead of yours").wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.locator(".sl.card .mark").wait_for()
+    other.locator(".sl.card").wait_for()
+    assert other.get_by_label("Prompt", exact=True).input_value() == "Count from one to ten."
+    assert page.url != other.url
+    other.context.close()
+
+
+def test_hostile_text_is_text(page, server):
+    text = "<script>window.hit=1</script><img src=x onerror='window.hit=1'> $5 **x** :smile: </span>"
+    compare(page, server, tokens=8)
+    page.get_by_label("Prompt", exact=True).fill(text)
+    press_run(page)
+    page.locator(".sl.card").wait_for()
+    page.get_by_test_id("stTopNavLink").filter(has_text="Runs").click()
+    page.get_by_text("Import runs").wait_for()
+    assert page.evaluate("window.hit") is None
+    assert page.locator(".stApp img[src=x]").count() == 0
+
+
+def test_a_missing_model_is_one_sentence_and_the_page_works_on(page, server):
+    compare(page, server, tokens=8)
+    box = page.get_by_role("combobox", name="Verifier")
+    box.click()
+    box.fill("/models/there-is-none")
+    box.press("Enter")
+    page.locator(".sl.pairline.warn").filter(has_text="/models/there-is-none").wait_for()
+    press_run(page)
+    page.locator(".sl-say-error").filter(has_text="/models/there-is-none").wait_for()
+    assert "Traceback" not in page.inner_text("body")
+
+
+@pytest.mark.parametrize("where", ["", "compare", "runs"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_scrolls_sideways_on_a_phone(chromium, server, where, scheme):
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    query = newest(server)
+    page.goto(f"{server.url}/{where}" + (f"?run={query}" if where == "compare" and query else ""))
+    page.locator(".sl").first.wait_for()
+    if where == "compare" and query:
+        page.locator(".sl.card").wait_for()
+    page.wait_for_timeout(1500)
+    wide, inner = page.evaluate("[document.querySelector('.stMain').scrollWidth, innerWidth]")
+    assert wide <= inner
+    background = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
+    paper = page.evaluate("getComputedStyle(document.querySelector('.sl')).color")
+    dark = scheme == "dark"
+    assert (sum(channels(background)) < 200) == dark and (sum(channels(paper)) > 400) == dark
+    context.close()
+
+
+def channels(colour: str) -> list[int]:
+    return [int(float(c)) for c in colour.strip("rgba()").split(",")[:3]]
+
+
+def newest(server) -> str | None:
+    runs = sorted((server.log_file.parent / "runs").glob("*.json"))
+    return runs[-1].stem if runs else None
+
+
+def test_the_log_is_clean(server):
+    lines = [line for line in server.log().splitlines() if any(e in line for e in ERRORS)]
+    assert lines == []
