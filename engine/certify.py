@@ -21,10 +21,11 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 
+from engine.audit import Recorder, chi_square, forward, gap, read, rounding, softmax
 from engine.decoding.compare import drafter_for, drain
 from engine.decoding.loop import decode
 from engine.models.base import Model
@@ -140,7 +141,7 @@ def _self_draft(verifier: Model, texts, gamma: int, max_tokens: int, epsilon: fl
                 refused = r.closing == CORRECTION
                 judged, accepted = judged + r.accepted + refused, accepted + r.accepted
                 if refused and sampling.greedy:
-                    unexplained += _gap(verifier, text + list(r.emitted[:-1])) > 2 * epsilon
+                    unexplained += gap(verifier, text + list(r.emitted[:-1])) > 2 * epsilon
                 elif refused:
                     unexplained += r.p[r.accepted] / r.q[r.accepted] < math.exp(-4 * epsilon)
                 text += r.emitted
@@ -164,10 +165,10 @@ def _fresh_prefill(verifier: Model, draft: Model | None, texts, settings: Settin
         for read, scored in audited.scored:
             if stop():
                 raise Stopped
-            fresh = _forward(verifier, read, len(scored))
+            fresh = forward(verifier, read, len(scored))
             rows += len(scored)
             worst = max(worst, float(np.abs(fresh - scored).max()))
-            distance = max(distance, float(np.abs(_softmax(fresh) - _softmax(scored)).sum(-1).max() / 2))
+            distance = max(distance, float(np.abs(softmax(fresh) - softmax(scored)).sum(-1).max() / 2))
     bound = max(2 * epsilon, 1e-6) if verifier.facts.dtype != "float32" else _largest(verifier)
     return Check("fresh prefill", rows > 0 and worst <= bound, worst,
                  f"logits of {rows} scored positions differ from a cache-free forward by at most {worst:.2g} "
@@ -185,9 +186,9 @@ def _greedy_equality(verifier: Model, draft: Model | None, texts, plain, setting
             equal += 1
             continue
         at = next((j for j, (a, b) in enumerate(zip(got, expected)) if a != b), min(len(got), len(expected)))
-        gap = _gap(verifier, [*prompt.ids, *expected[:at]])
-        unexplained += gap > 2 * epsilon or len(got) == at or len(expected) == at
-        differences.append(f"prompt {i + 1} differs at index {at} with a top-2 gap of {gap:.2g}")
+        distance = gap(verifier, [*prompt.ids, *expected[:at]])
+        unexplained += distance > 2 * epsilon or len(got) == at or len(expected) == at
+        differences.append(f"prompt {i + 1} differs at index {at} with a top-2 gap of {distance:.2g}")
     words = f"{equal} of {len(texts)} prompts give the very same ids as verifier-only"
     if differences:
         words += f" ({'; '.join(differences)}; rounding explains gaps up to {2 * epsilon:.2g})"
@@ -199,7 +200,7 @@ def _chi_square(verifier: Model, draft: Model | None, texts, draws: int, tell, s
     filters and at temperature 0.7 / top-p 0.9. The smaller p-value is the figure; each must exceed SMALLEST_P."""
     scores = []
     for prompt in texts:
-        row = _softmax(_forward(verifier, prompt.ids, 1))[0]
+        row = softmax(forward(verifier, prompt.ids, 1))[0]
         scores.append(float(-(row * np.log(np.maximum(row, 1e-30))).sum()))
     context = list(texts[int(np.argmax(scores))].ids)
     results = []
@@ -220,16 +221,16 @@ def _first_tokens(verifier: Model, draft: Model | None, context: list[int], samp
     the verifier's second best token is proposed as a point mass, so that acceptance and refusal both occur.
     """
     ops, width = verifier.ops, verifier.width
-    logits = _read(verifier, [*context, context[-1]], 2)  # the position judged, and one after it whose draw is not counted
+    logits = read(verifier, [*context, context[-1]], 2)  # the position judged, and one after it whose draw is not counted
     p = ops.filtered(logits, sampling)
     if sampling.top_p < 1:
         expected = _dense(ops, p, width)
     else:  # independent of the filter: the softmax in double precision
-        expected = _softmax(np.array(ops.to_host(logits))[:1] / sampling.temperature)[0]
+        expected = softmax(np.array(ops.to_host(logits))[:1] / sampling.temperature)[0]
     if draft is None:
         proposal = ops.point_masses([int(np.argsort(-expected)[1])], logits)
     else:
-        scores = _read(draft, context, 1)
+        scores = read(draft, context, 1)
         q = ops.filtered(scores if draft.support is not None else scores[:, :width], sampling)
     observed = np.zeros(width, dtype=np.int64)
     for seed in range(draws):
@@ -244,87 +245,6 @@ def _first_tokens(verifier: Model, draft: Model | None, context: list[int], samp
     return observed, expected
 
 
-def chi_square(observed: np.ndarray, expected: np.ndarray, smallest: float = 5.0) -> tuple[float, int, float]:
-    """Pearson's statistic, degrees of freedom and p-value of counts against probabilities.
-
-    Cells that expect fewer than `smallest` are pooled into one, joined with the rarest other if still too small.
-    A count where nothing is expected gives p = 0. With a single cell nothing can be tested: p = 1.
-    """
-    total = observed.sum()
-    expected = expected / expected.sum() * total
-    if observed[expected == 0].any():
-        return math.inf, 0, 0.0
-    order = np.argsort(-expected, kind="stable")
-    seen, wanted = observed[order].astype(float), expected[order]
-    large = int((wanted >= smallest).sum())
-    if large < len(wanted):
-        rest = wanted[large:].sum()
-        large -= bool(large and 0 < rest < smallest)
-        seen = np.append(seen[:large], seen[large:].sum())
-        wanted = np.append(wanted[:large], wanted[large:].sum())
-        if wanted[-1] == 0:
-            seen, wanted = seen[:-1], wanted[:-1]
-    df = len(wanted) - 1
-    if df < 1:
-        return 0.0, 0, 1.0
-    import torch
-
-    statistic = float(((seen - wanted) ** 2 / wanted).sum())
-    survival = torch.special.gammaincc(torch.tensor(df / 2, dtype=torch.float64), torch.tensor(statistic / 2, dtype=torch.float64))
-    return statistic, df, float(survival)
-
-
-# --------------------------------------------------------------------------------------------------- measuring
-
-
-class Recorder:
-    """A model whose sessions remember what they read and what they scored: `scored` holds (ids, logits) pairs."""
-
-    def __init__(self, model: Model):
-        self._model, self.scored = model, []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def session(self, capacity: int | None = None) -> "_Audit":
-        return _Audit(self._model.session(capacity), self)
-
-
-class _Audit:
-    """A session that keeps its own account of the ids it should hold."""
-
-    def __init__(self, session, recorder: Recorder):
-        self._session, self._recorder, self._ids = session, recorder, []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._session, name)
-
-    def feed(self, ids, last: int):
-        self._ids += [int(i) for i in ids]
-        logits = self._session.feed(ids, last)
-        if last:
-            self._recorder.scored.append((list(self._ids), np.array(self._recorder.ops.to_host(logits))))
-        return logits
-
-    def rewind(self, count: int) -> None:
-        self._session.rewind(count)
-        del self._ids[len(self._ids) - count:]
-
-
-def rounding(model: Model, ids: Sequence[int], block: int) -> float:
-    """ε: largest difference of any logit when `ids` are read one at a time and `block` at a time."""
-    one, several = model.session(len(ids)), model.session(len(ids))
-    try:
-        worst = 0.0
-        for start in range(0, len(ids) - block + 1, block):
-            part = list(ids[start:start + block])
-            rows = np.concatenate([np.array(model.ops.to_host(one.feed([i], 1))) for i in part])
-            worst = max(worst, float(np.abs(rows - np.array(model.ops.to_host(several.feed(part, block)))).max()))
-        return worst
-    finally:
-        one.close(), several.close()
-
-
 def _decode(side: str, verifier: Model, draft: Model | None, prompt: Prompt, settings: Settings, stop) -> tuple[Round, ...]:
     """The rounds of one answer, by the very loop and drafters that a comparison runs."""
     settings = replace(settings, max_tokens=check_length(len(prompt.ids), settings.max_tokens, verifier.facts.context))
@@ -336,30 +256,6 @@ def _decode(side: str, verifier: Model, draft: Model | None, prompt: Prompt, set
 
 def _ids(rounds: Sequence[Round]) -> list[int]:
     return [i for r in rounds for i in r.emitted]
-
-
-def _read(model: Model, ids: Sequence[int], last: int):
-    """Logits (last, width) on the device, from a fresh session that reads everything at once."""
-    session = model.session(len(ids))
-    try:
-        return session.feed(list(ids), last)
-    finally:
-        session.close()
-
-
-def _forward(model: Model, ids: Sequence[int], last: int) -> np.ndarray:
-    return np.array(model.ops.to_host(_read(model, ids, last)))
-
-
-def _gap(model: Model, ids: Sequence[int]) -> float:
-    """Gap of the two best logits after `ids`."""
-    best = np.sort(_forward(model, ids, 1)[0])[-2:]
-    return float(best[1] - best[0])
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    e = np.exp(logits - logits.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
 
 
 def _dense(ops, distribution, width: int) -> np.ndarray:
@@ -391,7 +287,7 @@ def last(key: str) -> Certificate | None:
     try:
         data = json.loads((home() / "certificates" / f"{key}.json").read_text(encoding="utf-8"))
         return Certificate(**{**{k: v for k, v in data.items() if k != "passed"}, "checks": tuple(Check(**c) for c in data["checks"])})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
