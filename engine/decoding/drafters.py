@@ -62,8 +62,7 @@ class ModelDrafter:
         self.usable_bits = math.log2(max(model.facts.vocabulary, 2))
 
     def begin(self, text: Sequence[int]) -> None:
-        context = self.model.facts.context
-        if text and (context is None or len(text) < context):  # else there is no room for a single proposal
+        if text and self.room(len(text) + 1) > 0:
             self.session.feed(self._readable(text), 0)
 
     def room(self, length: int) -> int:

@@ -11,6 +11,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from engine.errors import RequestError
 from engine.models import llama
@@ -21,6 +22,7 @@ from engine.tokens import Vocabulary
 from engine.trace import ModelFacts
 
 DRAFT_MAP = "draft_vocabulary.safetensors"
+REWINDABLE = (DynamicLayer, DynamicSlidingWindowLayer)  # the latter is replaced by the former, which keeps all keys
 SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
@@ -136,11 +138,11 @@ class TorchModel:
 
 
 def can_rewind(network: nn.Module) -> bool:
-    """False where a layer keeps a running state instead of keys: it cannot forget a single token."""
+    """False where a layer keeps a running state instead of keys: it cannot forget a single token. Also false for kinds
+    of cache that we do not know."""
     if getattr(network, "_is_stateful", False):
         return False
-    layers = transformers.DynamicCache(config=network.config).layers
-    return not any("Linear" in type(layer).__name__ for layer in layers)
+    return all(type(layer) in REWINDABLE for layer in transformers.DynamicCache(config=network.config).layers)
 
 
 def load(source, device: str, dtype: str, asked_device: str, asked_dtype: str, notes: tuple[str, ...] = ()) -> TorchModel:

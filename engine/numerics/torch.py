@@ -234,7 +234,7 @@ def entropy(logits: Tensor) -> tuple[Tensor, Tensor]:
     top, p = logits.amax(-1, keepdim=True), logits.softmax(-1)
     log_best = p.amax(-1).log()
     below = (logits - top).clamp(min=-1e30)  # p is 0 where z is −inf, and 0 · inf would be NaN
-    return ((-log_best - torch.linalg.vecdot(p, below)) / math.log(2)).clamp(min=0.0), top.squeeze(-1) - log_best
+    return ((0.0 - log_best - torch.linalg.vecdot(p, below)) / math.log(2)).clamp(min=0.0), top.squeeze(-1) - log_best
 
 
 def probability(logits: Tensor, log_total: Tensor, ids: Tensor) -> Tensor:

@@ -1,0 +1,392 @@
+"""The torch adapter: the lean pass equals transformers, and decoding loses nothing on any kind of network."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers
+
+from engine import pair
+from engine.decoding.compare import drain
+from engine.decoding.drafters import ModelDrafter
+from engine.decoding.loop import DRAFT_STREAM, decode
+from engine.errors import RequestError
+from engine.models import llama
+from engine.models.torch_model import TorchModel, can_rewind
+from engine.sampling import Uniforms
+from engine.tokens import Vocabulary
+from engine.trace import ModelFacts, Sampling, Settings
+from tests.scripted import letters
+
+torch.set_num_threads(1)
+WIDTH = 50
+SHAPE = dict(vocab_size=WIDTH, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=512, tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=0)
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10_000.0}
+LEAN = {  # what the lean pass must take
+    "grouped queries, tied": ("Llama", {}),
+    "untied": ("Llama", dict(tie_word_embeddings=False)),
+    "every head its own keys": ("Llama", dict(num_key_value_heads=4)),
+    "one key head": ("Llama", dict(num_key_value_heads=1)),
+    "wide heads": ("Llama", dict(head_dim=16)),
+    "llama3 rope": ("Llama", dict(rope_parameters=LLAMA3)),
+    "linear rope": ("Llama", dict(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0})),
+    "a partial turn, which Llama ignores": ("Llama", dict(rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5})),
+    "mistral": ("Mistral", dict(sliding_window=None, head_dim=8)),
+    "qwen2 with bias": ("Qwen2", dict(use_sliding_window=False)),
+}
+OTHER = {  # what it must leave to transformers
+    "sliding window": ("Mistral", dict(sliding_window=8, head_dim=8)),
+    "sliding and full layers": ("Gemma2", dict(sliding_window=8, head_dim=8, layer_types=["sliding_attention", "full_attention"], query_pre_attn_scalar=8)),
+    "qwen2 with a window": ("Qwen2", dict(use_sliding_window=True, sliding_window=8, max_window_layers=0)),
+    "other activation": ("Llama", dict(hidden_act="gelu")),
+    "bias on the way out": ("Llama", dict(attention_bias=True)),
+    "bias in the mlp": ("Llama", dict(mlp_bias=True)),
+    "normed keys": ("Qwen3", dict(head_dim=8)),
+    "learned positions": ("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=512, n_inner=64)),
+}
+
+
+def network(kind: str, seed: int = 0, **config):
+    """A random network; weights × 3, so that near-ties are rare, and biases that are not zero."""
+    made = getattr(transformers, f"{kind}Config")(**({**SHAPE, **config} if kind != "GPT2" else
+                                                     dict(vocab_size=WIDTH, bos_token_id=None, eos_token_id=None, pad_token_id=0, **config)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = transformers.AutoModelForCausalLM.from_config(made).float().eval().requires_grad_(False)
+        for name, parameter in net.named_parameters():
+            parameter.mul_(3)
+            if name.endswith("bias"):
+                parameter.normal_(0, 0.5)
+    return net
+
+
+def model(net, ends=(), support=None, context=512, vocabulary: Vocabulary | None = None) -> TorchModel:
+    usable = WIDTH if support is None else len(support)
+    facts = ModelFacts(
+        name="tiny", title="Tiny", path="", revision=None, architecture=type(net).__name__, layers=2, width=32, parameters=1, flops_per_token=2,
+        vocabulary=usable, context=context, tied_head=True, weights="", backend="torch", backend_version=torch.__version__, device="cpu",
+        asked_device="cpu", dtype="float32", asked_dtype="float32", bytes=0)
+    return TorchModel(net, facts, vocabulary or letters(WIDTH), tuple(ends), {}, torch.device("cpu"), support)
+
+
+def prompt_of(seed: int, length: int) -> tuple[int, ...]:
+    return tuple(torch.randint(0, WIDTH, (length,), generator=torch.Generator().manual_seed(seed)).tolist())
+
+
+@torch.inference_mode()
+def fresh(net, ids) -> torch.Tensor:
+    """Logits of every position by a forward without any cache."""
+    return net(torch.tensor([list(ids)]), use_cache=False).logits[0].float()
+
+
+def run(verifier: TorchModel, draft: TorchModel | None, prompt, settings: Settings):
+    drafter = draft and ModelDrafter(draft, verifier.width, settings.sampling, Uniforms(settings.sampling.seed, DRAFT_STREAM), settings.entropy_stop)
+    return drain(decode(verifier, drafter, prompt, settings))
+
+
+def listening(verifier: TorchModel, heard: list):
+    """Every session of `verifier` now tells what it was fed, and what it answered."""
+    make = verifier.session
+
+    def session(capacity=None):
+        made, text = make(capacity), []
+        feed, rewind = made.feed, made.rewind
+
+        def listened(ids, last):
+            text.extend(int(i) for i in ids)
+            logits = feed(ids, last)
+            if last:
+                heard.append((list(text), logits))
+            return logits
+
+        def forgot(count):
+            del text[len(text) - count :]
+            rewind(count)
+
+        made.feed, made.rewind = listened, forgot
+        return made
+
+    verifier.session = session
+
+
+# ----------------------------------------------------------------------------------------------------- lean pass
+
+
+@pytest.fixture(scope="module", params=LEAN)
+def lean(request):
+    """(the same network untouched, the network that was fused, its model)"""
+    kind, config = LEAN[request.param]
+    untouched, fused = network(kind, **config), network(kind, **config)
+    made = model(fused)
+    assert made._lean is not None, "not taken"
+    return untouched, fused, made
+
+
+def test_the_lean_pass_scores_blocks_of_any_length_from_any_start(lean):
+    untouched, _, made = lean
+    ids = prompt_of(1, 14)
+    want = fresh(untouched, ids)
+    for start in range(13):
+        for count in (1, 2, 5):
+            block = ids[start : start + count]
+            session = made.session(16)
+            if start:
+                assert session.feed(ids[:start], 0) is None
+            assert torch.allclose(session.feed(block, len(block)), want[start : start + len(block)], atol=1e-4)
+            assert session.length == start + len(block)
+
+
+def test_the_lean_cache_grows_and_keeps_what_it_held(lean):
+    untouched, _, made = lean
+    ids = prompt_of(2, 90)
+    want = fresh(untouched, ids)
+    session = made.session(1)
+    found = [session.feed(ids[:3], 3)]
+    found += [session.feed(ids[at : at + 29], min(29, 90 - at)) for at in range(3, 90, 29)]
+    assert torch.allclose(torch.cat(found), want, atol=1e-4)
+
+
+def test_what_was_rewound_leaves_no_trace(lean):
+    untouched, _, made = lean
+    session, text = made.session(8), []
+    for step, (back, ids) in enumerate([(0, prompt_of(3, 5)), (2, (7, 8, 9, 1)), (3, (4,)), (1, (2, 2, 2, 2, 2, 2, 2, 2, 2)), (13, (6, 5)), (1, (9,))]):
+        session.rewind(back)
+        text = text[: len(text) - back] + list(ids)
+        found = session.feed(torch.tensor(ids) if step % 2 else ids, len(ids))
+        assert session.length == len(text)
+        assert torch.allclose(found, fresh(untouched, text)[len(text) - len(ids) :], atol=1e-4)
+
+
+def test_no_weight_is_kept_twice(lean):
+    _, fused, made = lean
+    mine = [t for t in (made._lean.embedding, made._lean.norm, made._lean.head) if t is not None]
+    mine += [t for layer in made._lean.layers for t in layer if t is not None]
+    stores = {t.untyped_storage().data_ptr() for t in mine}
+    assert {p.untyped_storage().data_ptr() for p in fused.parameters()} == stores
+    whole = sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in [*mine, *fused.parameters()]}.values())
+    assert whole == 4 * sum(p.numel() for p in fused.parameters())
+
+
+def test_a_fused_network_still_runs_in_transformers(lean):
+    untouched, fused, _ = lean
+    ids = prompt_of(4, 12)
+    assert torch.allclose(fresh(fused, ids), fresh(untouched, ids), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_the_lean_pass_leaves_other_networks_alone(name):
+    kind, config = OTHER[name]
+    assert llama.fuse(network(kind, **config)) is None
+
+
+def test_a_lean_pass_that_scores_otherwise_is_not_used(monkeypatch):
+    net = network("Llama")
+    monkeypatch.setattr(llama, "FAMILIES", ("LlamaForCausalLM", "Qwen3ForCausalLM"))
+    assert llama.fuse(net) is not None
+    assert llama.fuse(network("Qwen3", head_dim=8)) is None  # it norms its keys, which the lean pass does not
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_taken_too(dtype):
+    net = network("Llama").to(dtype)
+    made = model(net)
+    assert made._lean is not None and made.session().feed((1, 2, 3), 2).dtype == torch.float32
+
+
+# ------------------------------------------------------------------------------------------------------- decoding
+
+
+@pytest.fixture(scope="module", params=["grouped queries, tied", "llama3 rope", "qwen2 with bias", *OTHER])
+def kind(request):
+    """(verifier's network, another's of the same kind) by name"""
+    family, config = {**LEAN, **OTHER}[request.param]
+    return network(family, 0, **config), network(family, 1, **config)
+
+
+def test_greedy_ids_are_those_of_transformers_and_of_verifier_only(kind):
+    """DESIGN 4 and SD-06's kind: the text is longer than any window; speculation equals plain equals `generate`."""
+    verifier, draft = model(kind[0]), model(kind[1])
+    prompt = prompt_of(5, 6)
+    plain = run(verifier, None, prompt, Settings(max_tokens=24))
+    want = kind[0].generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=24, pad_token_id=0)[0, 6:]
+    assert plain.ids == tuple(want.tolist())
+    for gamma in (1, 3):
+        assert run(verifier, draft, prompt, Settings(gamma=gamma, max_tokens=24)).ids == plain.ids
+
+
+def test_a_network_drafting_for_itself_is_always_accepted(kind):
+    """DESIGN 2, greedy and sampling."""
+    verifier = model(kind[0])
+    for sampling in (Sampling(), Sampling(1.0, seed=1), Sampling(0.8, top_p=0.9, top_k=20, min_p=0.02, repetition_penalty=1.2)):
+        generation = run(verifier, verifier, prompt_of(6, 4), Settings(gamma=4, max_tokens=15, sampling=sampling))
+        assert all(r.accepted == len(r.proposed) for r in generation.rounds) and len(generation.rounds) == 3
+
+
+def test_every_round_scores_as_a_fresh_prefill_does(kind):
+    """DESIGN 3, through rejections, on both sides of the pair."""
+    verifier, draft = model(kind[0]), model(kind[1])
+    for sampling in (Sampling(), Sampling(1.5, seed=2)):
+        heard = [], []
+        for made, of in zip((verifier, draft), heard):
+            listening(made, of)
+        generation = run(verifier, draft, prompt_of(7, 5), Settings(gamma=3, max_tokens=14, sampling=sampling))
+        del verifier.session, draft.session
+        assert any(r.closing == "correction" for r in generation.rounds)
+        assert len(heard[0]) == len(generation.rounds) and len(heard[1]) == sum(len(r.proposed) for r in generation.rounds)
+        for net, of in zip(kind, heard):
+            for text, logits in of:
+                assert torch.allclose(logits, fresh(net, text)[len(text) - len(logits) :], atol=1e-4)
+
+
+def test_twenty_prompts_and_four_lengths_give_the_verifiers_ids():
+    """SD-07: 80 runs; and with the draft equal to the verifier 15, 10, 6 and 4 rounds."""
+    verifier, draft = model(network("Llama", 0)), model(network("Llama", 1))
+    for seed in range(20):
+        prompt = prompt_of(seed, 1 + seed % 7)
+        plain = run(verifier, None, prompt, Settings(max_tokens=30)).ids
+        for gamma, rounds in ((1, 15), (2, 10), (4, 6), (7, 4)):
+            settings = Settings(gamma=gamma, max_tokens=30)
+            assert run(verifier, draft, prompt, settings).ids == plain and len(plain) == 30
+            if seed < 3:
+                same = run(verifier, verifier, prompt, settings)
+                assert same.ids == plain and len(same.rounds) == rounds and all(r.accepted == len(r.proposed) for r in same.rounds)
+
+
+@pytest.mark.parametrize("name", ["grouped queries, tied", "sliding window"])
+def test_assisted_generation_of_transformers_gives_the_same_ids(name):
+    family, config = {**LEAN, **OTHER}[name]
+    nets = [network(family, seed, **config) for seed in (0, 1)]
+    prompt = prompt_of(8, 6)
+    nets[1].generation_config.num_assistant_tokens, nets[1].generation_config.num_assistant_tokens_schedule = 4, "constant"
+    nets[1].generation_config.assistant_confidence_threshold = 0.0
+    want = nets[0].generate(torch.tensor([prompt]), assistant_model=nets[1], do_sample=False, max_new_tokens=20, pad_token_id=0)[0, 6:]
+    assert run(model(nets[0]), model(nets[1]), prompt, Settings(gamma=4, max_tokens=20)).ids == tuple(want.tolist())
+
+
+def test_the_drafts_context_and_padding_are_its_own():
+    """SD-17 and SD-09 in torch: a draft of 32 positions and 10 rows for a verifier of 128 and 12."""
+    verifier = model(network("Llama", 0, vocab_size=12), context=128, vocabulary=letters(9))
+    draft = model(network("Llama", 1, vocab_size=10, max_position_embeddings=32), context=32, vocabulary=letters(9))
+    pair.check_models(verifier, draft)
+    prompt = tuple(i % 9 for i in prompt_of(9, 20))
+    for sampling in (Sampling(), Sampling(1.5, repetition_penalty=1.3)):
+        settings = Settings(gamma=4, max_tokens=30, sampling=sampling)
+        generation = run(verifier, draft, prompt, settings)
+        assert len(generation.ids) == 30 and "draft's context is full" in generation.notes[0] and generation.rounds[-1].proposed == ()
+        assert not sampling.greedy or generation.ids == run(verifier, None, prompt, settings).ids
+        assert sampling.greedy or max(generation.ids) > 9  # a row of padding was drawn and read
+
+
+def test_a_text_past_the_context_is_refused_in_one_sentence():
+    session = model(network("Llama"), context=8).session()
+    session.feed((1,) * 8, 0)
+    with pytest.raises(RequestError, match=r"^Tiny reads at most 8 tokens; 9 were asked for\.$"):
+        session.feed((1,), 1)
+    with pytest.raises(ValueError):
+        session.rewind(9)
+
+
+# ------------------------------------------------------------------------------------------------- recurrent layers
+
+
+RECURRENT = {
+    "Mamba": dict(vocab_size=WIDTH, hidden_size=32, state_size=4, num_hidden_layers=2, bos_token_id=None, eos_token_id=None, pad_token_id=0),
+    "Lfm2": dict(SHAPE, layer_types=["conv", "full_attention"], block_ff_dim=64, block_multiple_of=8),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_a_recurrent_network_is_refused_in_a_pair_and_runs_alone(name):
+    """SD-06."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net = transformers.AutoModelForCausalLM.from_config(getattr(transformers, f"{name}Config")(**RECURRENT[name])).float().eval().requires_grad_(False)
+    state, keys = model(net, context=None), model(network("Llama"))
+    assert not can_rewind(net) and not state.can_rewind and keys.can_rewind
+    for verifier, draft in ((state, keys), (keys, state), (state, state), (state, None)):
+        with pytest.raises(RequestError, match="Tiny keeps a state that cannot be rolled back"):
+            pair.check_models(verifier, draft)
+    prompt = prompt_of(10, 5)
+    want = net.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=12, pad_token_id=0)[0, 5:]
+    assert run(state, None, prompt, Settings(max_tokens=12)).ids == tuple(want.tolist())
+    session = state.session()
+    session.feed(prompt, 1)
+    with pytest.raises(RequestError, match="cannot take a token back"):
+        session.rewind(1)
+
+
+# ------------------------------------------------------------------------------------------------- a draft with a map
+
+
+SUPPORT = torch.tensor([7, 3, 30, 12, 41, 0, 22, 9])
+
+
+@pytest.fixture(scope="module")
+def mapped():
+    """A draft that scores eight tokens; its ninth row stands for all others."""
+    return model(network("Llama", 1, vocab_size=len(SUPPORT) + 1), support=SUPPORT)
+
+
+def test_the_map_draft_reads_other_tokens_as_its_one_other_id(mapped):
+    assert mapped.width == 8
+    session, own = mapped.session(), [5, 1, 8, 0, 8]
+    logits = session.feed((0, 3, 1, 7, 49), 5)
+    assert logits.shape == (5, 8)
+    assert torch.allclose(logits, fresh(mapped.network, own)[:, :8], atol=1e-4)
+    beyond = mapped.session().feed((50, 9_999), 2)  # past the vocabulary: also "other"
+    assert torch.allclose(beyond, fresh(mapped.network, [8, 8])[:, :8], atol=1e-4)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0), Sampling(1.0, top_k=3), Sampling(0.9, top_p=0.7, repetition_penalty=1.4)])
+def test_a_map_draft_proposes_only_from_its_map(mapped, sampling):
+    drafter = ModelDrafter(mapped, WIDTH, sampling, Uniforms(0, DRAFT_STREAM))
+    drafter.begin((1, 2, 3))
+    draft = drafter.propose([1, 2, 3, 7], 5)
+    p = draft.proposal
+    over_all = torch.zeros(5, WIDTH).scatter_(1, p.support if p.support is not None else torch.arange(WIDTH).expand(5, -1), p.probabilities)
+    outside = torch.ones(WIDTH, dtype=torch.bool)
+    outside[SUPPORT] = False
+    assert over_all[:, outside].abs().max() == 0 and torch.allclose(over_all.sum(-1), torch.ones(5), atol=1e-5)
+    assert set(p.ids.tolist()) <= set(SUPPORT.tolist())
+    assert torch.allclose(over_all.gather(1, p.ids[:, None])[:, 0], p.q)
+    assert draft.logits.shape == (5, 8) and torch.equal(SUPPORT[draft.columns], p.ids)
+    for i in range(5):  # q is the distribution of the very text the token follows
+        text = [1, 2, 3, 7, *p.ids[:i].tolist()]
+        z = fresh(mapped.network, mapped.to_draft[torch.tensor(text)].tolist())[-1, :8]
+        if sampling == Sampling(1.0):
+            assert torch.allclose(over_all[i, SUPPORT], z.softmax(-1), atol=1e-4)
+
+
+def test_a_map_draft_changes_no_greedy_id_and_its_proposals_follow_the_verifier(mapped):
+    verifier = model(network("Llama", 0))
+    pair.check_models(verifier, mapped)
+    for gamma in (1, 4):
+        prompt = prompt_of(11, 6)
+        settings = Settings(gamma=gamma, max_tokens=24)
+        assert run(verifier, mapped, prompt, settings).ids == run(verifier, None, prompt, settings).ids
+
+
+def test_a_map_draft_made_of_the_verifier_is_accepted_where_it_can_follow():
+    """The verifier's own rows, put in another order with a map back: every proposal is accepted, greedy and sampling."""
+    net, shuffled = network("Llama", 0, tie_word_embeddings=False), network("Llama", 0, vocab_size=WIDTH + 1, tie_word_embeddings=False)
+    order = torch.randperm(WIDTH, generator=torch.Generator().manual_seed(0))
+    state = net.state_dict()
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        state[name] = torch.cat([state[name][order], torch.zeros(1, 32)])
+    shuffled.load_state_dict(state)
+    verifier, draft = model(net), model(shuffled, support=order)
+    for sampling in (Sampling(), Sampling(1.0, seed=3), Sampling(0.9, top_k=10, top_p=0.9, repetition_penalty=1.3)):
+        generation = run(verifier, draft, prompt_of(12, 5), Settings(gamma=4, max_tokens=20, sampling=sampling))
+        assert all(r.accepted == len(r.proposed) for r in generation.rounds) and len(generation.rounds) == 4
+
+
+def test_end_tokens_of_a_network_end_both_modes():
+    verifier, draft = model(network("Llama", 0)), model(network("Llama", 1))
+    free = run(verifier, None, prompt_of(13, 5), Settings(max_tokens=20)).ids
+    for at in (3, 7):
+        verifier.ends = (free[at], 49)
+        until = free[: free.index(free[at]) + 1]
+        for gamma in (1, 2, 5):
+            for made in (run(verifier, draft, prompt_of(13, 5), Settings(gamma=gamma, max_tokens=20)), run(verifier, verifier, prompt_of(13, 5), Settings(gamma=gamma, max_tokens=20))):
+                assert (made.ids, made.finish) == (until, "eos")
