@@ -21,8 +21,7 @@ def asking() -> None:
     job = jobs.current()
     active = job is not None and job.snapshot().active
     with st.container(horizontal=True, vertical_alignment="center", key="run-row"):
-        run = st.button("Run", type="primary", width=180, disabled=active, help="Both sides answer the prompt, one after the other.",
-                        shortcut="Mod+Enter", key="compare.run")
+        run = st.button("Run", type="primary", width=110, disabled=active, help="Both sides answer the prompt, one after the other.", key="compare.run")
         stop = st.button("Stop", width=110, disabled=not active, help="Ends after the current token; what was written is kept.",
                          key="compare.stop")
         _changed(asked)

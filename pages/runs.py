@@ -64,7 +64,7 @@ def actions(ticked: list, shown: int, all_runs: int) -> None:
         if st.button("Open", type="primary", disabled=len(sound) != 1 or len(ticked) != 1):
             st.switch_page("pages/compare.py", query_params={"run": sound[0].id})
         if st.button("Compare two", disabled=len(sound) != 2 or len(ticked) != 2, help="Two cards side by side, and what differs."):
-            st.session_state["runs.two"] = [s.id for s in sorted(sound, key=lambda s: s.created)]
+            st.session_state["runs.two"] = [s.id for s in sorted(sound, key=lambda s: (s.created, s.id))]
         with st.popover("Rename", disabled=len(sound) != 1 or len(ticked) != 1):
             if len(sound) == 1:
                 rename(sound[0])

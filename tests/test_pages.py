@@ -358,9 +358,11 @@ def test_runs_filters_by_text_status_and_model(engine):
     assert "passes this filter" in page_html(healthy(at.run()))
 
 
-def tick(at: AppTest, *ids: str) -> AppTest:
+def ticked(*ids: str) -> AppTest:
+    """The Runs page with these rows ticked; AppTest cannot click into a table."""
+    at = app("start")
     at.session_state["runs.chosen"] = list(ids)
-    return healthy(at.run())
+    return healthy(at.switch_page("pages/runs.py").run())
 
 
 def labelled(at: AppTest, label: str):
@@ -369,7 +371,7 @@ def labelled(at: AppTest, label: str):
 
 def test_delete_can_be_undone(engine):
     kept = cache.store().save(sample_run(seed=1))
-    at = tick(app("runs"), kept)
+    at = ticked(kept)
     healthy(labelled(at, "Delete").click().run())
     assert not cache.store().list() and "1 run deleted" in page_html(at)
     healthy(button(at, "runs.undo").click().run())
@@ -378,7 +380,7 @@ def test_delete_can_be_undone(engine):
 
 def test_ticks_stay_with_their_runs_when_another_appears(engine):
     old = cache.store().save(sample_run(seed=1))
-    at = tick(app("runs"), old)
+    at = ticked(old)
     cache.store().save(dataclasses.replace(sample_run(seed=2), created="2026-12-02T00:00:00Z"))
     healthy(at.run())
     healthy(labelled(at, "Delete").click().run())
@@ -387,7 +389,7 @@ def test_ticks_stay_with_their_runs_when_another_appears(engine):
 
 def test_two_runs_are_compared_with_what_differs(engine):
     a, b = (cache.store().save(sample_run(seed=s, gamma=g)) for s, g in ((1, 4), (2, 6)))
-    at = tick(app("runs"), a, b)
+    at = ticked(a, b)
     healthy(labelled(at, "Compare two").click().run())
     shown = page_html(at)
     assert shown.count('class="sl card"') == 2 and "<th scope='row'>γ</th><td>4</td><td>6</td>" in shown

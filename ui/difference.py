@@ -8,12 +8,12 @@ from typing import Sequence
 from engine.trace import ModelFacts, Run
 from ui.card import sampling_words
 
-FIGURES = (  # key, name, form, True if more is better, None if neither
-    ("plain_tokens_per_second", "verifier-only, tok/s", "{:.1f}", True), ("speculative_tokens_per_second", "speculative, tok/s", "{:.1f}", True),
-    ("speedup", "speedup", "{:.2f}×", True), ("acceptance_rate", "acceptance", "{:.1%}", True), ("alpha", "per-token α", "{:.1%}", True),
-    ("tokens_per_pass", "tokens per verifier pass", "{:.2f}", True), ("cost_ratio", "draft token cost c", "{:.3f}", False),
-    ("pass_cost", "pass cost v", "{:.2f}", False), ("ceiling", "ceiling, this run", "{:.2f}×", True),
-    ("break_even", "break-even acceptance", "{:.1%}", False), ("orchestration_share", "outside the models", "{:.1%}", False))
+FIGURES = (  # key, name, form
+    ("plain_tokens_per_second", "verifier-only, tok/s", "{:.1f}"), ("speculative_tokens_per_second", "speculative, tok/s", "{:.1f}"),
+    ("speedup", "speedup", "{:.2f}×"), ("acceptance_rate", "acceptance", "{:.1%}"), ("alpha", "per-token α", "{:.1%}"),
+    ("tokens_per_pass", "tokens per verifier pass", "{:.2f}"), ("cost_ratio", "draft token cost c", "{:.3f}"),
+    ("pass_cost", "pass cost v", "{:.2f}"), ("ceiling", "ceiling, this run", "{:.2f}×"), ("break_even", "break-even acceptance", "{:.1%}"),
+    ("orchestration_share", "outside the models", "{:.1%}"))
 
 
 def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:
@@ -22,13 +22,20 @@ def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:
             for name, a, b in settings_that_differ(*runs)]
     head = "" if rows else "<tr><td colspan='4' class='quiet'>Both were asked for the same.</td></tr>"
     numbers = []
-    for key, name, form, _ in FIGURES:
+    for key, name, form in FIGURES:
         a, b = (f.get(key) for f in figures)
         shown = ["n/a" if v is None else form.format(v).replace("%", " %") for v in (a, b)]
-        change = f"{(b / a - 1) * 100:+.0f} %" if a and b is not None else ""
+        change = _change(a, b)
         numbers.append(f"<tr><th scope='row'>{escape(name)}</th><td>{shown[0]}</td><td>{shown[1]}</td><td>{change}</td></tr>")
     return ("<div class='sl'><table class='difference'><thead><tr><th></th><th scope='col'>A</th><th scope='col'>B</th><th scope='col'>B against A</th>"
             f"</tr></thead><tbody>{head}{''.join(rows)}</tbody><tbody>{''.join(numbers)}</tbody></table></div>")
+
+
+def _change(a: float | None, b: float | None) -> str:
+    if not a or b is None:
+        return ""
+    percent = round((b / a - 1) * 100)
+    return f"+{percent} %" if percent > 0 else f"−{-percent} %" if percent < 0 else "same"
 
 
 def settings_that_differ(a: Run, b: Run) -> list[tuple[str, str, str]]:
@@ -38,7 +45,7 @@ def settings_that_differ(a: Run, b: Run) -> list[tuple[str, str, str]]:
 
 def heading_html(run: Run, letter: str) -> str:
     name = run.name or " ".join(run.prompt.text.split())[:80]
-    return f"<p class='sl'><b>{letter}</b> · {escape(name)}</p>"
+    return f"<p class='sl oneline'><b>{letter}</b> · {escape(name)}</p>"
 
 
 def _settings(run: Run) -> list[tuple[str, str]]:

@@ -69,7 +69,7 @@ def so_far(run: Run, figures: dict) -> str:
     if plain and fast:
         ratio = fast / plain
         parts.append("as fast as verifier-only" if abs(ratio - 1) < 0.02 else
-                     f"{ratio:.2f}× verifier-only, faster" if ratio > 1 else f"{1 / ratio:.2f}× slower than verifier-only")
+                     f"{ratio:.2f}× faster than verifier-only" if ratio > 1 else f"{1 / ratio:.2f}× slower than verifier-only")
     elif plain or fast:
         parts.append(f"{'verifier-only' if plain else 'speculative'} at {plain or fast:.1f} tok/s")
     return "So far: " + "; ".join(parts) + "." if parts else "So far nothing was written."

@@ -30,13 +30,14 @@ CSS = """
 .sl.pairline{font-size:13px;color:var(--quiet);min-height:1.45em} .sl.pairline b{font-weight:600;color:var(--ink);margin-right:6px}
 .sl.pairline.warn{color:light-dark(#9a4410,#f09a55)}
 .sl .empty{padding:8px 12px;color:var(--quiet);font-size:13px;margin-bottom:auto}
-.sl .speed .note{margin-left:auto} .sl .explained{min-height:2.9em}
+.sl .speed .note{margin-left:auto} .sl .explained{font-size:13px;min-height:2.9em}
 .sl.quiet{color:var(--quiet);font-size:13px}
 .sl.lead{max-width:860px} .sl.lead h1{font-size:26px;line-height:1.25;font-weight:650;letter-spacing:-.015em;margin:0 0 10px;padding:0;color:var(--ink)}
 .sl.lead p{font-size:16px;line-height:1.55} .sl.small{font-size:13px}
-.sl .difference{border-collapse:collapse;font-size:13px;width:100%} .sl .difference :is(th,td){padding:5px 12px 5px 0;text-align:left;
+.sl.oneline{white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-size:14px}
+.sl .difference{border-collapse:collapse;table-layout:fixed;font-size:13px;width:100%} .sl .difference :is(th,td){padding:5px 12px 5px 0;text-align:left;
   vertical-align:top;border-bottom:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
-.sl .difference th[scope=row]{color:var(--quiet);white-space:nowrap} .sl .difference thead th{font-weight:600}
+.sl .difference th[scope=row]{color:var(--quiet)} .sl .difference thead th{font-weight:600}
 .sl .difference tbody+tbody td{font-variant-numeric:tabular-nums}
 .sl-narrow .sl .sides,.sl-narrow .sl .pair{grid-template-columns:1fr}
 .sl-say{font:400 15px/1.45 system-ui,sans-serif;padding:10px 14px;border-radius:6px;border:1px solid;border-left-width:4px;overflow-wrap:anywhere;

@@ -94,13 +94,14 @@ def replay_html(run: Run, seconds: float) -> str:
     headline = whole["sentence"] if over else so_far(now, metrics(now)) if seconds > 0 else "Both sides begin."
     explained = round_sentence(run, rounds - 1) if rounds else "The draft proposes, the verifier judges all of it in one pass."
     share = 100 * seconds / end if end else 100
-    notes = {}
+    notes, writing = {}, set()
     for side in SIDES:
         g, all_of_it = getattr(now, side), getattr(run, side)
         if g and all_of_it:
             finished = len(g.rounds) == len(all_of_it.rounds)
+            writing |= set() if finished else {side}
             notes[side] = f"{len(g.ids)} of {len(all_of_it.ids)} tokens" + (f", done after {all_of_it.rounds[-1].end:.2f} s" if finished else "")
-    panels = "".join(panel_html(now, side, notes.get(side, ""), bool(getattr(now, side)) and not over) for side in SIDES)
+    panels = "".join(panel_html(now, side, notes.get(side, ""), side in writing) for side in SIDES)
     return (f'<div class="sl live replay"><div class="status"><b>Recorded run</b><span>{seconds:.2f} of {end:.2f} s of decoding</span></div>'
             f'<div class="bar" role="progressbar" aria-label="Replay" aria-valuenow="{share:.0f}"><i style="width:{share:.1f}%"></i></div>'
             f'<p class="headline">{escape(headline)}</p><div class="sides">{panels}</div>'

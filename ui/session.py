@@ -7,6 +7,8 @@ survive a lost connection lives here: runs are in the store, running jobs in the
 from __future__ import annotations
 
 import html
+import threading
+import time
 import uuid
 
 import streamlit as st
@@ -21,7 +23,23 @@ def setup() -> None:
     navigation.through_the_front_door()
     owner()
     st.session_state.setdefault(MEMORY, {})
+    _warm_up()
     st.html(f"<style>{theme.css()}{live.CSS}</style>")
+
+
+@st.cache_resource(show_spinner=False)
+def _warm_up() -> threading.Thread:
+    """Import what tables and charts need once the first screen is up: the first switch to them would wait for it."""
+    def load() -> None:
+        time.sleep(1.0)
+        import altair  # noqa: F401
+        import pandas  # noqa: F401
+
+        import ui.charts  # noqa: F401
+
+    thread = threading.Thread(target=load, name="speclens-warm-up", daemon=True)
+    thread.start()
+    return thread
 
 
 def owner() -> str:

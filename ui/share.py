@@ -16,7 +16,7 @@ FIGURES = {CARD: "Card", "ribbon": "Ribbons", "speedup": "Speedup and ceilings",
 def share(run: Run, figures: dict, certificate: list[str] | None, theme: str, key: str) -> None:
     """Share ▾: the link, every figure as PNG or SVG, the run as HTML, CSV and JSON, and all of it as ZIP."""
     with st.popover("Share", key=f"{key}.share"):
-        st.html('<span class="sl quiet">Link to this run, on this machine</span>')
+        st.caption("Link to this run, on this machine")
         st.code(f"{address()}?run={run.id}", language=None)
         figure = st.selectbox("Figure", list(FIGURES), format_func=FIGURES.get, key=f"{key}.figure",
                               help="Each picture carries the run’s settings in its caption.")
