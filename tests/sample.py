@@ -1,8 +1,8 @@
 """A synthetic run for tests of everything that only reads a `Run`: same seed, same run, and every figure adds up.
 
-The words are fixed, the luck is seeded. What holds in a recorded run holds here too: emitted tokens are the accepted proposals
-and the closing token, a draw accepts exactly when it is below min(1, p/q), `end` is the running sum of the rounds' times,
-the first timing is the sum of the rounds, nothing follows an end token.
+The words are fixed, the luck is seeded. What holds in a recorded run holds here too: emitted tokens are the accepted
+proposals and the closing token, a draw accepts exactly when it is below min(1, p/q), `end` is the running sum of the
+rounds' times, the first timing is the sum of the rounds, nothing follows an end token.
 """
 
 from __future__ import annotations

@@ -30,8 +30,10 @@ def values(spec):
 def test_every_chart_has_title_sentence_units_and_tooltips(name, theme):
     spec = drawn(name, sample_run(), theme)
     assert spec["title"]["text"] and " ".join(spec["title"]["subtitle"]).endswith(".")
-    assert all(len(line) <= 56 for line in spec["title"]["subtitle"])  # a phone's width
-    titles = {layer["encoding"][axis].get("title") for layer in layers(spec) for axis in ("x", "y") if axis in layer["encoding"]}
+    assert all(len(line) <= 50 for line in spec["title"]["subtitle"])  # a phone's width
+    titles = {
+        layer["encoding"][axis].get("title") for layer in layers(spec) for axis in ("x", "y") if axis in layer["encoding"]
+    }
     assert any(t for t in titles)
     assert any("tooltip" in layer["encoding"] for layer in layers(spec))
     assert spec["config"]["title"]["color"] == colours(theme).ink
@@ -44,8 +46,20 @@ def test_no_chart_holds_more_rows_than_a_browser_likes(name):
     assert sum(map(len, values(spec))) <= ROWS
 
 
-@pytest.mark.parametrize("options", [dict(gamma=0), dict(speculative=False), dict(tokens=0), dict(tokens=1), dict(drafter="lookup"),
-                                     dict(acceptance=0), dict(acceptance=1.0, eos=True), dict(repeats=1), dict(status="stopped", tokens=7)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(gamma=0),
+        dict(speculative=False),
+        dict(tokens=0),
+        dict(tokens=1),
+        dict(drafter="lookup"),
+        dict(acceptance=0),
+        dict(acceptance=1.0, eos=True),
+        dict(repeats=1),
+        dict(status="stopped", tokens=7),
+    ],
+)
 def test_charts_of_odd_runs_are_drawn_or_absent_and_never_nan(options):
     run = sample_run(**options)
     for name in FIGURES:
@@ -68,14 +82,18 @@ def test_prompt_lookup_has_no_draft_entropy_to_show():
 def test_acceptance_bars_are_the_metrics_counts():
     run = sample_run(seed=4)
     rows = values(drawn("acceptance", run))[0]
-    assert [(r["accepted"], r["judged"]) for r in rows] == [(r["accepted"], r["judged"]) for r in metrics(run)["acceptance_by_position"]]
+    assert [(r["accepted"], r["judged"]) for r in rows] == [
+        (r["accepted"], r["judged"]) for r in metrics(run)["acceptance_by_position"]
+    ]
 
 
 def test_time_bars_add_up_to_the_decode_time():
     run = sample_run(repeats=1)
     rows = values(drawn("time", run))[0]
     for side, name in (("plain", "verifier only"), ("speculative", "speculative")):
-        assert sum(r["seconds"] for r in rows if r["side"] == name) == pytest.approx(getattr(run, side).timings[0].decode_seconds)
+        assert sum(r["seconds"] for r in rows if r["side"] == name) == pytest.approx(
+            getattr(run, side).timings[0].decode_seconds
+        )
 
 
 def test_timeline_holds_every_emitted_token():

@@ -28,7 +28,9 @@ def hostile():
     first = run.plain.ids[3]
     strange = {**run.tokens, first: "a\x00\x1b\u202e\ufffe]]>".encode().hex()}
     facts = dataclasses.replace(run.models["verifier"], title="<b>model</b>", notes=("<i>note</i>",))
-    return dataclasses.replace(run, tokens=strange, name=HOSTILE, models=dict(run.models, verifier=facts), notes=("<u>n</u>",))
+    return dataclasses.replace(
+        run, tokens=strange, name=HOSTILE, models=dict(run.models, verifier=facts), notes=("<u>n</u>",)
+    )
 
 
 def words_of(svg):
@@ -46,12 +48,25 @@ def test_card_gives_every_rate_its_denominator_and_explains_itself():
     low, high = m["plain_tokens_per_second_range"]
     assert f"{m['plain_tokens_per_second']:.1f} tok/s({low:.1f}–{high:.1f})" in text
     assert "Certificate: 20 of 20 greedy answers equal" in text
-    for words in ("SmolLM2-135M-Instruct @b179c9523d0e", "Q4_1 → bfloat16", "torch 2.13.0", "2-core x86-64", "γ 4", "temperature 0.7", "top-p 0.9",
-                  "seed 0", "64 tokens of at most 64", "3 runs a side", "2026-12-01 12:00:00 UTC"):
+    for words in (
+        "SmolLM2-135M-Instruct @b179c9523d0e",
+        "Q4_1 → bfloat16",
+        "torch 2.13.0",
+        "2-core x86-64",
+        "γ 4",
+        "temperature 0.7",
+        "top-p 0.9",
+        "seed 0",
+        "64 tokens of at most 64",
+        "3 runs a side",
+        "2026-12-01 12:00:00 UTC",
+    ):
         assert words in text and words in caption(run)
 
 
-@pytest.mark.parametrize("options", [dict(gamma=0), dict(speculative=False), dict(tokens=0), dict(tokens=1), dict(drafter="lookup")])
+@pytest.mark.parametrize(
+    "options", [dict(gamma=0), dict(speculative=False), dict(tokens=0), dict(tokens=1), dict(drafter="lookup")]
+)
 def test_undefined_figures_say_why_and_nothing_is_nan(options):
     run = sample_run(**options)
     m = metrics(run)
@@ -74,7 +89,10 @@ def test_a_stopped_run_is_marked_and_asked_for_is_told_from_used():
 
 def test_sampling_words_name_what_is_on():
     assert sampling_words(Sampling(0.0, seed=3)) == "greedy (temperature 0), seed 3"
-    assert sampling_words(Sampling(0.7, 40, 0.9, 0.05, 1.1, 0)) == "temperature 0.7, top-k 40, top-p 0.9, min-p 0.05, repetition penalty 1.1, seed 0"
+    assert (
+        sampling_words(Sampling(0.7, 40, 0.9, 0.05, 1.1, 0))
+        == "temperature 0.7, top-k 40, top-p 0.9, min-p 0.05, repetition penalty 1.1, seed 0"
+    )
 
 
 def test_shares_never_round_something_to_nothing():
@@ -88,7 +106,11 @@ def test_the_html_file_is_alone_and_inert(hostile):
     assert not [name for name, _ in reader.attributes if name.startswith("on") or name in ("src", "href", "xlink:href")]
     assert not re.findall(r"https?://(?!www\.w3\.org/)[^\s\"'<]+", html)
     assert "default-src 'none'" in html and "color-scheme:light dark" in html and "@import" not in html
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html and "&lt;b&gt;certificate&lt;/b&gt;" in html and "&lt;i&gt;note&lt;/i&gt;" in html
+    assert (
+        "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+        and "&lt;b&gt;certificate&lt;/b&gt;" in html
+        and "&lt;i&gt;note&lt;/i&gt;" in html
+    )
     assert html.count("<svg") == len([n for n in export.figure_names(hostile, metrics(hostile)) if n in FIGURES])
     assert caption(hostile) in "".join(reader.text) and "\ufffd" not in html
     ids = re.findall(r'\bid="([^"]+)"', html)
@@ -131,8 +153,13 @@ def test_csv_holds_every_token_with_its_exact_text():
         assert "".join(r["text"] for r in kept) == getattr(run, side).text
     m = metrics(run)
     count = {s: sum(r["state"] == s for r in rows) for s in ("accepted", "rejected", "discarded", "correction", "bonus")}
-    assert count == {"accepted": m["accepted"], "rejected": m["rejected"], "discarded": m["discarded"], "correction": m["corrections"],
-                     "bonus": m["bonuses"]}
+    assert count == {
+        "accepted": m["accepted"],
+        "rejected": m["rejected"],
+        "discarded": m["discarded"],
+        "correction": m["corrections"],
+        "bonus": m["bonuses"],
+    }
     assert "=1+1" in {r["text"] for r in rows} and rows[0]["caption"] == caption(run)
     assert all(bytes.fromhex(r["bytes"]) for r in rows)
 
@@ -149,7 +176,9 @@ def test_the_zip_holds_everything():
     m = metrics(run)
     archive = zipfile.ZipFile(io.BytesIO(export.zip_all(run, m)))
     names = export.figure_names(run, m)
-    assert set(archive.namelist()) == {"run.json", "tokens.csv", "run.html", "caption.txt"} | {f"{n}.{e}" for n in names for e in ("svg", "png")}
+    assert set(archive.namelist()) == {"run.json", "tokens.csv", "run.html", "caption.txt"} | {
+        f"{n}.{e}" for n in names for e in ("svg", "png")
+    }
     assert from_json(archive.read("run.json")) == run and archive.testzip() is None
     assert set(names) == {"card", "ribbon", *FIGURES}
 

@@ -11,7 +11,7 @@ from tests.sample import sample_run
 from ui import ribbon, rounds
 from ui.ribbon import ribbon_html, text_of, tokens_from, tokens_of, visible
 
-OURS = {"div", "span", "i", "wbr", "p", "b", "dl", "dt", "dd"}
+OURS = {"div", "span", "i", "wbr", "p", "b", "dl", "dt", "dd", "abbr"}
 
 
 class Reader(HTMLParser):
@@ -45,28 +45,60 @@ def hexes(*pieces):
 
 
 def test_every_emitted_token_has_one_origin_and_dropped_ones_stand_where_they_fell():
-    two = (Round(proposed=(0, 1, 9), accepted=2, emitted=(0, 1, 2), closing="correction"),
-           Round(proposed=(3, 4, 5), accepted=3, emitted=(3, 4, 5, 6), closing="bonus"),
-           Round(proposed=(8, 9, 9), accepted=0, emitted=(7,), closing="correction"))
+    two = (
+        Round(proposed=(0, 1, 9), accepted=2, emitted=(0, 1, 2), closing="correction"),
+        Round(proposed=(3, 4, 5), accepted=3, emitted=(3, 4, 5, 6), closing="bonus"),
+        Round(proposed=(8, 9, 9), accepted=0, emitted=(7,), closing="correction"),
+    )
     names = {i: bytes([97 + i]).hex() for i in range(10)}
     short = {"accepted": "draft", "correction": "correction", "bonus": "bonus"}
-    assert [short[t.state] for t in tokens_from(two[:2], names)] == ["draft", "draft", "correction", "draft", "draft", "draft", "bonus"]
+    assert [short[t.state] for t in tokens_from(two[:2], names)] == [
+        "draft",
+        "draft",
+        "correction",
+        "draft",
+        "draft",
+        "draft",
+        "bonus",
+    ]
     whole = tokens_from(two, names, dropped=True)
-    assert [t.state for t in whole] == ["accepted", "accepted", "rejected", "correction", "accepted", "accepted", "accepted", "bonus",
-                                        "rejected", "discarded", "discarded", "correction"]
+    assert [t.state for t in whole] == [
+        "accepted",
+        "accepted",
+        "rejected",
+        "correction",
+        "accepted",
+        "accepted",
+        "accepted",
+        "bonus",
+        "rejected",
+        "discarded",
+        "discarded",
+        "correction",
+    ]
     assert [t.index for t in whole] == [0, 1, None, 2, 3, 4, 5, 6, None, None, None, 7]
     assert [(t.round, t.place) for t in whole[8:]] == [(2, 0), (2, 1), (2, 2), (2, None)]
 
 
 def test_emitted_tokens_are_the_answer_for_every_kind_of_run():
-    for options in (dict(), dict(temperature=0.0), dict(gamma=0), dict(eos=True, acceptance=1.0), dict(drafter="lookup"), dict(acceptance=0),
-                    dict(tokens=1), dict(tokens=0)):
+    for options in (
+        dict(),
+        dict(temperature=0.0),
+        dict(gamma=0),
+        dict(eos=True, acceptance=1.0),
+        dict(drafter="lookup"),
+        dict(acceptance=0),
+        dict(tokens=1),
+        dict(tokens=0),
+    ):
         run = sample_run(polish=True, **options)
         for side in ("plain", "speculative"):
             shown = [t for t in tokens_of(run, side, dropped=True) if t.index is not None]
             assert tuple(t.id for t in shown) == getattr(run, side).ids
             assert [t.index for t in shown] == list(range(len(shown)))
-            assert {t.state for t in shown} <= ({"plain"} if side == "plain" else {"accepted", "correction", "bonus", "plain"})
+            assert {t.state for t in shown} <= (
+                {"plain"} if side == "plain" else {"accepted", "correction", "bonus", "plain"}
+            )
     assert tokens_of(sample_run(speculative=False), "speculative") == []
 
 
@@ -86,7 +118,15 @@ def test_hostile_text_is_shown_and_never_markup():
     for html in shown:
         reader = Reader(html)
         assert reader.tags <= OURS
-        assert {name for name, _ in reader.attributes} <= {"class", "tabindex", "data-d", "data-m", "role", "aria-label", "title"}
+        assert {name for name, _ in reader.attributes} <= {
+            "class",
+            "tabindex",
+            "data-d",
+            "data-m",
+            "role",
+            "aria-label",
+            "title",
+        }
     assert "&lt;script&gt;" in shown[0] and "$5, a obiad $12" in copied(shown[0]) and "__razem__" in copied(shown[0])
 
 
@@ -144,8 +184,16 @@ def test_details_say_id_bytes_test_entropy_and_the_five_best():
     run = sample_run(seed=1)
     accepted = next(t for t in tokens_of(run, "speculative") if t.state == "accepted")
     said = ribbon.details(accepted)
-    for words in (f"id {accepted.id}", f"bytes {accepted.bytes[:2].upper()}", f"p {ribbon.number(accepted.p)}", f"q {ribbon.number(accepted.q)}",
-                  f"draw {ribbon.number(accepted.draw)} <", f"entropy {accepted.entropy:.2f} bits", "top 5", "accepted · round"):
+    for words in (
+        f"id {accepted.id}",
+        f"bytes {accepted.bytes[:2].upper()}",
+        f"p {ribbon.number(accepted.p)}",
+        f"q {ribbon.number(accepted.q)}",
+        f"draw {ribbon.number(accepted.draw)} <",
+        f"entropy {accepted.entropy:.2f} bits",
+        "top 5",
+        "accepted · round",
+    ):
         assert words in said
     assert len(accepted.top) == 5 and all(name in said for name, _ in accepted.top)
     rejected = next(t for t in tokens_of(run, "speculative", dropped=True) if t.state == "rejected")
@@ -160,7 +208,14 @@ def test_a_point_mass_is_judged_by_p_alone():
 
 
 def test_probabilities_are_not_rounded_to_none_or_all():
-    assert [ribbon.number(v) for v in (0.0, 0.0001, 0.0812, 0.41, 0.9999, 1.0)] == [".000", "<.001", ".081", ".410", ">.999", "1.00"]
+    assert [ribbon.number(v) for v in (0.0, 0.0001, 0.0812, 0.41, 0.9999, 1.0)] == [
+        ".000",
+        "<.001",
+        ".081",
+        ".410",
+        ">.999",
+        "1.00",
+    ]
 
 
 def test_the_first_difference_stands_before_its_token():
@@ -181,7 +236,7 @@ def test_a_growing_run_is_drawn_from_its_rounds_alone():
     run = sample_run(polish=True)
     part = tokens_from(run.speculative.rounds[:5], run.tokens, run.special)
     whole = tokens_of(run, "speculative")
-    assert [(t.id, t.state, t.pieces) for t in part] == [(t.id, t.state, t.pieces) for t in whole[:len(part)]]
+    assert [(t.id, t.state, t.pieces) for t in part] == [(t.id, t.state, t.pieces) for t in whole[: len(part)]]
     assert 'class="caret"' in ribbon_html(part, growing=True)
 
 
@@ -203,17 +258,25 @@ def test_a_round_says_what_happened_in_words():
         return rounds.sentence(dataclasses.replace(run, speculative=answer), 0)
 
     assert said(proposed=(1, 2, 3, 4), accepted=1, emitted=(1, 5), closing="correction") == (
-        "Round 1 of 1: the draft proposed 4 tokens; the verifier accepted 1, refused the next and put its own token there; 2 were never judged.")
-    assert said(proposed=(1,), accepted=0, emitted=(5,), closing="correction").endswith("refused the first and put its own token there.")
-    assert said(proposed=(1, 2), accepted=2, emitted=(1, 2, 3), closing="bonus").endswith("accepted all 2 and added one of its own.")
+        "Round 1 of 1: the draft proposed 4 tokens; the verifier accepted 1, refused the next and put its own token there; 2 were never judged."
+    )
+    assert said(proposed=(1,), accepted=0, emitted=(5,), closing="correction").endswith(
+        "refused the first and put its own token there."
+    )
+    assert said(proposed=(1, 2), accepted=2, emitted=(1, 2, 3), closing="bonus").endswith(
+        "accepted all 2 and added one of its own."
+    )
     assert said(proposed=(1, 2), accepted=2, emitted=(1, 2), closing=None).endswith("accepted 2; the answer ended there.")
     assert said(emitted=(1,), note="the draft's context is full").endswith(
-        "nothing was proposed (the draft's context is full); the verifier wrote 1 token by itself.")
+        "nothing was proposed (the draft's context is full); the verifier wrote 1 token by itself."
+    )
 
 
 def test_a_round_shows_every_proposal_with_its_numbers():
     run = sample_run(seed=2)
-    index = next(i for i, r in enumerate(run.speculative.rounds) if r.closing == "correction" and len(r.proposed) - r.accepted > 1)
+    index = next(
+        i for i, r in enumerate(run.speculative.rounds) if r.closing == "correction" and len(r.proposed) - r.accepted > 1
+    )
     one, html = run.speculative.rounds[index], rounds.round_html(run, index)
     assert html.count("✓ accepted") == one.accepted and html.count("✗ rejected") == 1
     assert html.count("┄ discarded") == len(one.proposed) - one.accepted - 1 and html.count("↻ verifier put") == 1

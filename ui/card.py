@@ -11,8 +11,15 @@ from ui.ribbon import legend_html, ribbon_html, tokens_of
 SIDES = {"plain": "Verifier only", "speculative": "Speculative"}
 
 
-def card_html(run: Run, metrics: dict, certificate: str | Sequence[str] | None = None, *, dropped: bool = True,
-              ribbons: bool = True, prompt: bool = False) -> str:
+def card_html(
+    run: Run,
+    metrics: dict,
+    certificate: str | Sequence[str] | None = None,
+    *,
+    dropped: bool = True,
+    ribbons: bool = True,
+    prompt: bool = False,
+) -> str:
     """The whole result as HTML; needs `ui.theme.css()` on the page. `metrics` is `engine.analysis.metrics.metrics(run)`.
 
     `dropped` shows rejected and discarded tokens in place; `prompt` puts the prompt's text on top; `certificate` is what
@@ -38,21 +45,28 @@ def lines(text: str) -> str:
 
 
 def sides_html(run: Run, metrics: dict, *, dropped: bool = True, ribbons: bool = True) -> str:
-    """Both sides: heading, decode and prefill speed with the range over repeats, ribbon; below them the legend of states."""
+    """Both sides: heading, decode and prefill speed with the range over repeats, ribbon; below them the legend of
+    states."""
     where, words = first_split(run, metrics)
     blocks, seen = [], []
     for side, title in SIDES.items():
         answer = getattr(run, side)
         if answer is None:
             continue
-        how = "" if side == "plain" else f"γ = {run.settings.gamma}" + (", prompt lookup" if run.settings.drafter == "lookup" else "")
+        how = (
+            ""
+            if side == "plain"
+            else f"γ = {run.settings.gamma}" + (", prompt lookup" if run.settings.drafter == "lookup" else "")
+        )
         ribbon = ""
         if ribbons:
             tokens = tokens_of(run, side, dropped=dropped)
             seen += [t.state for t in tokens]
             ribbon = ribbon_html(tokens, label=f"{title}: the tokens", split=where, split_text=words, frame=False)
-        blocks.append(f'<section class="side {"fast" if side == "speculative" else ""}"><h3><b>{escape(title)}</b> {escape(how)}</h3>'
-                      f'{speed_html(metrics, side, len(answer.ids), answer.finish)}{ribbon}</section>')
+        blocks.append(
+            f'<section class="side {"fast" if side == "speculative" else ""}"><h3><b>{escape(title)}</b> {escape(how)}</h3>'
+            f"{speed_html(metrics, side, len(answer.ids), answer.finish)}{ribbon}</section>"
+        )
     legend = legend_html(seen) if set(seen) - {PLAIN} else ""
     return f'<div class="sides">{"".join(blocks)}</div>{legend}'
 
@@ -75,9 +89,11 @@ def speed_html(metrics: dict, side: str, count: int, finish: str) -> str:
     prefill = metrics.get(f"{side}_prefill_tokens_per_second")
     range_ = f"<span>{span_of(span)}</span>" if span and span[0] != span[1] else ""
     ends = {"eos": "end token", "length": "length limit", "stopped": "stopped", "context": "context full"}
-    return (f'<div class="speed"><span><b>{value(metrics, f"{side}_tokens_per_second", rate, "{:.1f}")}</b> tok/s</span>{range_}'
-            f'<span>prefill {value(metrics, f"{side}_prefill_tokens_per_second", prefill, "{:.0f}")} tok/s</span>'
-            f"<span>{count} token{'' if count == 1 else 's'}, {escape(ends.get(finish, finish))}</span></div>")
+    return (
+        f'<div class="speed"><span><b>{value(metrics, f"{side}_tokens_per_second", rate, "{:.1f}")}</b> tok/s</span>{range_}'
+        f"<span>prefill {value(metrics, f'{side}_prefill_tokens_per_second', prefill, '{:.0f}')} tok/s</span>"
+        f"<span>{count} token{'' if count == 1 else 's'}, {escape(ends.get(finish, finish))}</span></div>"
+    )
 
 
 def span_of(span: Sequence[float], form: str = "{:.1f}", unit: str = "") -> str:
@@ -122,29 +138,76 @@ def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
     c = shown("cost_ratio", "{:.3f}".format)
     c_flops = shown("cost_ratio_flops", "{:.3f}".format)
     return [
-        ("acceptance_rate", "Acceptance", shown("acceptance_rate", share),
-         f"{m.get('accepted') or 0} of {m.get('proposed') or 0} proposed",
-         "Accepted draft tokens / proposed draft tokens; discarded tokens count as proposed."),
-        ("alpha", "Per-token α", shown("alpha", share), f"{m.get('accepted') or 0} of {judged} judged",
-         "Chance that a draft token that is judged is accepted (Leviathan et al. 2023)."),
-        ("tokens_per_pass", "Tokens per pass", shown("tokens_per_pass", "{:.2f}".format),
-         f"{m.get('corrections') or 0} corrections, {m.get('bonuses') or 0} bonuses",
-         "Tokens written per verifier pass; verifier-only writes one."),
-        ("speedup", "Speedup", shown("speedup", times),
-         span_of(span, "{:.2f}", "×") if span and span[0] != span[1] else "one repeat" if span else "",
-         "Decode tok/s, speculative / verifier-only, repeat by repeat."),
-        ("end_to_end_speedup", "Speedup with prefill", shown("end_to_end_speedup", times), "prefill and decode together",
-         "Tokens / (prefill + decode) seconds, speculative / verifier-only. Load and warm-up are left out."),
-        ("ceiling", "Ceiling, this run", own, f"by FLOPs {flops}" if flops else "",
-         "(1 + γr) / (γc + v): the speedup with no time outside the models, from this run's own c and v. By FLOPs: the textbook's, v = 1."),
-        ("break_even", "Break-even acceptance", even, f"by FLOPs {shown('break_even_flops', share)}" if m.get("break_even_flops") is not None
-         else "", "Acceptance below which drafting loses: c + (v − 1)/γ."),
-        ("cost_ratio", "Draft token cost c", c, f"by FLOPs {c_flops}" if c_flops else "",
-         "One draft token / one verifier token, in time."),
-        ("pass_cost", "Pass cost v(γ+1)", shown("pass_cost", "{:.2f}".format), "verifier passes of one token",
-         "One verifier pass over γ + 1 tokens / over one token. The textbook takes 1."),
-        ("orchestration_share", "Outside the models", shown("orchestration_share", share), "of decode time",
-         "Orchestration share: decode time not spent inside a model's forward pass."),
+        (
+            "acceptance_rate",
+            "Acceptance",
+            shown("acceptance_rate", share),
+            f"{m.get('accepted') or 0} of {m.get('proposed') or 0} proposed",
+            "Accepted draft tokens / proposed draft tokens; discarded tokens count as proposed.",
+        ),
+        (
+            "alpha",
+            "Per-token α",
+            shown("alpha", share),
+            f"{m.get('accepted') or 0} of {judged} judged",
+            "Chance that a draft token that is judged is accepted (Leviathan et al. 2023).",
+        ),
+        (
+            "tokens_per_pass",
+            "Tokens per pass",
+            shown("tokens_per_pass", "{:.2f}".format),
+            f"{m.get('corrections') or 0} corrections, {m.get('bonuses') or 0} bonuses",
+            "Tokens written per verifier pass; verifier-only writes one.",
+        ),
+        (
+            "speedup",
+            "Speedup",
+            shown("speedup", times),
+            span_of(span, "{:.2f}", "×") if span and span[0] != span[1] else "one repeat" if span else "",
+            "Decode tok/s, speculative / verifier-only, repeat by repeat.",
+        ),
+        (
+            "end_to_end_speedup",
+            "Speedup with prefill",
+            shown("end_to_end_speedup", times),
+            "prefill and decode together",
+            "Tokens / (prefill + decode) seconds, speculative / verifier-only. Load and warm-up are left out.",
+        ),
+        (
+            "ceiling",
+            "Ceiling, this run",
+            own,
+            f"by FLOPs {flops}" if flops else "",
+            "(1 + γr) / (γc + v): the speedup with no time outside the models, from this run's own c and v. By FLOPs: the textbook's, v = 1.",
+        ),
+        (
+            "break_even",
+            "Break-even acceptance",
+            even,
+            f"by FLOPs {shown('break_even_flops', share)}" if m.get("break_even_flops") is not None else "",
+            "Acceptance below which drafting loses: c + (v − 1)/γ.",
+        ),
+        (
+            "cost_ratio",
+            "Draft token cost c",
+            c,
+            f"by FLOPs {c_flops}" if c_flops else "",
+            "One draft token / one verifier token, in time.",
+        ),
+        (
+            "pass_cost",
+            "Pass cost v(γ+1)",
+            shown("pass_cost", "{:.2f}".format),
+            "verifier passes of one token",
+            "One verifier pass over γ + 1 tokens / over one token. The textbook takes 1.",
+        ),
+        (
+            "orchestration_share",
+            "Outside the models",
+            shown("orchestration_share", share),
+            "of decode time",
+            "Orchestration share: decode time not spent inside a model's forward pass.",
+        ),
     ]
 
 
@@ -153,7 +216,9 @@ def figures_html(metrics: dict) -> str:
     cells = []
     for key, name, figure, remark, meaning in key_figures(metrics):
         shown = escape(figure) if figure is not None else f'<abbr title="{escape(reason(metrics, key))}">n/a</abbr>'
-        cells.append(f'<div><dt><abbr title="{escape(meaning)}">{escape(name)}</abbr></dt><dd>{shown}<small>{escape(remark)}</small></dd></div>')
+        cells.append(
+            f'<div><dt><abbr title="{escape(meaning)}">{escape(name)}</abbr></dt><dd>{shown}<small>{escape(remark)}</small></dd></div>'
+        )
     return f'<dl class="figures">{"".join(cells)}</dl>'
 
 
@@ -164,14 +229,22 @@ def bottom_html(metrics: dict) -> str:
     if rows:
         bars = "".join(
             f'<div><div class="well"><i style="height:{100 * r["accepted"] / r["judged"]:.0f}%"></i></div>'
-            f'<b>{share(r["accepted"] / r["judged"])}</b><small>{r["accepted"]} of {r["judged"]}</small></div>' for r in rows[:10])
-        parts.append(f'<div><h3>Accepted of those judged, by position in the block</h3><div class="bars">{bars}</div></div>')
+            f"<b>{share(r['accepted'] / r['judged'])}</b><small>{r['accepted']} of {r['judged']}</small></div>"
+            for r in rows[:10]
+        )
+        parts.append(
+            f'<div><h3>Accepted of those judged, by position in the block</h3><div class="bars">{bars}</div></div>'
+        )
     spent = time_shares(metrics)
     if spent:
         bar = "".join(f'<i class="{name[0]}" style="width:{100 * part:.2f}%"></i>' for name, _, part in spent)
-        keys = "".join(f'<span><i class="{name[0]}"></i>{label} {share(part)} · {seconds:.2f} s</span>'
-                       for (name, seconds, part), label in zip(spent, ("verify", "draft", "other")))
-        parts.append(f'<div><h3>Where the speculative decode time went</h3><div class="stack">{bar}</div><div class="keys">{keys}</div></div>')
+        keys = "".join(
+            f'<span><i class="{name[0]}"></i>{label} {share(part)} · {seconds:.2f} s</span>'
+            for (name, seconds, part), label in zip(spent, ("verify", "draft", "other"))
+        )
+        parts.append(
+            f'<div><h3>Where the speculative decode time went</h3><div class="stack">{bar}</div><div class="keys">{keys}</div></div>'
+        )
     return f'<div class="pair">{"".join(parts)}</div>' if parts else ""
 
 

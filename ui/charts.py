@@ -1,7 +1,9 @@
-"""Charts of a run. Each takes (run, metrics, theme) and gives an Altair chart, or None where the run has nothing to draw.
+"""Charts of a run. Each takes (run, metrics, theme) and gives an Altair chart, or None where the run has nothing to
+draw.
 
-Every chart carries a title, one or two plain sentences that say what to see in it, units on its axes and tooltips. None holds
-more than `ROWS` rows of data. Show them with `st.altair_chart(chart, theme=None)`: colours come from `ui.theme`.
+Every chart carries a title, one or two plain sentences that say what to see in it, units on its axes and tooltips.
+None holds more than `ROWS` rows of data. Show them with `st.altair_chart(chart, theme=None)`: colours come from
+`ui.theme`.
 """
 
 from __future__ import annotations
@@ -208,7 +210,7 @@ def entropy_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
     said = [f"{share(sum(g) / len(g))} of {len(g)} {name}" for g, name in ((sure, "below 1 bit"), (unsure, "at 3 bits and more")) if g]
     words = "Accepted, by how unsure the draft was: " + (", ".join(said) if said else f"{len(judged)} tokens between 1 and 3 bits") + "."
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("low:Q", title="draft entropy, bits", axis=alt.Axis(tickMinStep=width)), x2="high:Q", y2=alt.datum(0),
+        x=alt.X("low:Q", title="draft entropy, bits", axis=alt.Axis(tickMinStep=width, labelOverlap="greedy", labelSeparation=6)), x2="high:Q", y2=alt.datum(0),
         y=alt.Y("rate:Q", title="accepted of judged", scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(labelExpr=PERCENT, values=[0, 0.25, 0.5, 0.75, 1])),
         tooltip=[alt.Tooltip("low:Q", title="from, bits"), alt.Tooltip("high:Q", title="to, bits"),
@@ -225,5 +227,7 @@ FIGURES: dict[str, Callable[[Run, dict, str], "alt.Chart | None"]] = {
 
 
 def _finish(chart, theme: str, title: str, words: str, height: int):
-    # Chart titles do not wrap by themselves; 56 characters fit a phone.
-    return chart.properties(height=height, title=alt.TitleParams(title, subtitle=textwrap.wrap(words, 56))).configure(**chart_config(theme))
+    # Chart titles do not wrap by themselves; 50 characters fit a phone.
+    # The width is the whole picture's, the height that of the plot: "fit" would squeeze the plot under the title.
+    return chart.properties(height=height, title=alt.TitleParams(title, subtitle=textwrap.wrap(words, 50)),
+                            autosize=alt.AutoSizeParams(type="fit-x", contains="padding")).configure(**chart_config(theme))

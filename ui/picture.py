@@ -1,7 +1,8 @@
 """The card and the ribbons as SVG, laid out by hand, so that a picture needs no browser.
 
-Tokens stand on a grid of monospace cells; every run of text says how long it is, so a reader's other font cannot shift a box. All text is
-escaped, and characters that XML forbids never reach it: they are drawn by name, as in the ribbon.
+Tokens stand on a grid of monospace cells; every run of text says how long it is, so a reader's other font cannot
+shift a box. All text is escaped, and characters that XML forbids never reach it: they are drawn by name, as in the
+ribbon.
 """
 
 from __future__ import annotations
@@ -14,25 +15,47 @@ from typing import Sequence
 
 from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, PLAIN, REJECTED, Run
 from ui.card import SIDES, all_notes, caption, first_split, key_figures, share, span_of, time_shares
-from ui.ribbon import RibbonToken, special_name, tokens_of, visible
+from ui.letters import special_name, visible
+from ui.ribbon import RibbonToken, tokens_of
 from ui.theme import MONO, SANS, STATES, Colours, colours
 
 WIDTH, EDGE, GAP = 1120, 28, 24
-SIZE, CELL, LINE = 14, 8.43, 26  # token font size, cell width (0.602 em, as in DejaVu Sans Mono, Menlo), line height; pixels
+SIZE, CELL, LINE = (
+    14,
+    8.43,
+    26,
+)  # token font size, cell width (0.602 em, as in DejaVu Sans Mono, Menlo), line height; pixels
 CARD_LINES, RIBBON_LINES = 16, 160
 
 
-def text(x: float, y: float, words: str, size: float, fill: str, *, weight: int = 400, mono: bool = False, length: float | None = None,
-         anchor: str = "start") -> str:
+def text(
+    x: float,
+    y: float,
+    words: str,
+    size: float,
+    fill: str,
+    *,
+    weight: int = 400,
+    mono: bool = False,
+    length: float | None = None,
+    anchor: str = "start",
+) -> str:
     """One line of SVG text with its baseline at y; `length` squeezes or stretches it to so many pixels."""
     fit = f' textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"' if length and words.strip() else ""
-    return (f'<text x="{x:.1f}" y="{y:.1f}" font-family="{escape(MONO if mono else SANS)}" font-size="{size:g}" font-weight="{weight}" '
-            f'fill="{fill}" text-anchor="{anchor}"{fit} xml:space="preserve">{_plain(words)}</text>')
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" font-family="{escape(MONO if mono else SANS)}" font-size="{size:g}" font-weight="{weight}" '
+        f'fill="{fill}" text-anchor="{anchor}"{fit} xml:space="preserve">{_plain(words)}</text>'
+    )
 
 
 def _plain(words: str) -> str:
     """Escaped text in which a control character is named instead of written."""
-    return escape("".join(c if c == " " or unicodedata.category(c) not in ("Cc", "Cs", "Cf", "Zl", "Zp", "Cn") else f"⟨U+{ord(c):04X}⟩" for c in words))
+    return escape(
+        "".join(
+            c if c == " " or unicodedata.category(c) not in ("Cc", "Cs", "Cf", "Zl", "Zp", "Cn") else f"⟨U+{ord(c):04X}⟩"
+            for c in words
+        )
+    )
 
 
 def wrap(words: str, width: float, size: float) -> list[str]:
@@ -41,8 +64,10 @@ def wrap(words: str, width: float, size: float) -> list[str]:
 
 
 def document(parts: Sequence[str], width: float, height: float, c: Colours, title: str) -> str:
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:.0f}" viewBox="0 0 {width:g} {height:.0f}" role="img">'
-            f'<title>{_plain(title)}</title><rect width="100%" height="100%" fill="{c.paper}"/>{"".join(parts)}</svg>')
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:.0f}" viewBox="0 0 {width:g} {height:.0f}" role="img">'
+        f'<title>{_plain(title)}</title><rect width="100%" height="100%" fill="{c.paper}"/>{"".join(parts)}</svg>'
+    )
 
 
 def captioned(svg: str, words: str, theme: str) -> str:
@@ -50,7 +75,9 @@ def captioned(svg: str, words: str, theme: str) -> str:
     c = colours(theme)
     width, height = (float(re.search(rf'<svg[^>]*\b{side}="([\d.]+)', svg).group(1)) for side in ("width", "height"))
     lines = wrap(words, width - 32, 11)
-    parts = [f'<svg x="12" y="12" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">{re.sub(r"^.*?<svg[^>]*>", "", svg, count=1, flags=re.S)}']
+    parts = [
+        f'<svg x="12" y="12" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">{re.sub(r"^.*?<svg[^>]*>", "", svg, count=1, flags=re.S)}'
+    ]
     y = height + 34
     for line in lines:
         parts.append(text(20, y, line, 11, c.quiet))
@@ -58,7 +85,7 @@ def captioned(svg: str, words: str, theme: str) -> str:
     return document(parts, width + 24, y + 4, c, words)
 
 
-# ── tokens on a grid ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tokens on a grid ──────────────────────────────────────────────────────────────────────────────
 
 
 def cells(words: str) -> int:
@@ -70,11 +97,17 @@ def face(token: RibbonToken) -> str:
     """A token as one visible string; the letter that a token completes stands after its bytes."""
     if token.special:
         return f"⟨{special_name(bytes.fromhex(token.bytes))}⟩"
-    return "".join(f"⟨{part}⟩" if kind == "byte" else visible(part.encode("utf-8").hex()) for kind, part in token.pieces) or "⟨empty⟩"
+    return (
+        "".join(f"⟨{part}⟩" if kind == "byte" else visible(part.encode("utf-8").hex()) for kind, part in token.pieces)
+        or "⟨empty⟩"
+    )
 
 
-def ribbon_lines(tokens: Sequence[RibbonToken], width: float, split: int | None = None, most: int = RIBBON_LINES) -> tuple[list, int]:
-    """Lay tokens on lines: ([[(column, words, token)…]…], tokens that no longer fitted). The marker of `split` has no token.
+def ribbon_lines(
+    tokens: Sequence[RibbonToken], width: float, split: int | None = None, most: int = RIBBON_LINES
+) -> tuple[list, int]:
+    """Lay tokens on lines: ([[(column, words, token)…]…], tokens that no longer fitted). The marker of `split` has no
+    token.
 
     A token moves to the next line whole if it fits there; a longer one is cut at the edge.
     """
@@ -92,9 +125,9 @@ def ribbon_lines(tokens: Sequence[RibbonToken], width: float, split: int | None 
             at = 0
         while words:
             room = 0
-            while room < len(words) and cells(words[:room + 1]) <= columns - at:
+            while room < len(words) and cells(words[: room + 1]) <= columns - at:
                 room += 1
-            part, words = words[:max(room, 1)], words[max(room, 1):]
+            part, words = words[: max(room, 1)], words[max(room, 1) :]
             rows[-1].append((at, part, token))
             at += cells(part)
             if words:
@@ -122,8 +155,12 @@ def draw_lines(rows: list, x: float, y: float, c: Colours) -> list[str]:
             fill = fills.get(token.state)
             if fill:
                 border = f' stroke="{c.edge}"' if token.state in (CORRECTION, BONUS) else ""
-                out.append(f'<rect x="{left + .5:.1f}" y="{y + 2.5:.1f}" width="{max(wide - 1, 1):.1f}" height="20" rx="2" fill="{fill}"{border}/>')
-            out.append(text(left, base, words, SIZE, c.quiet if token.state == DISCARDED else c.ink, mono=True, length=wide))
+                out.append(
+                    f'<rect x="{left + 0.5:.1f}" y="{y + 2.5:.1f}" width="{max(wide - 1, 1):.1f}" height="20" rx="2" fill="{fill}"{border}/>'
+                )
+            out.append(
+                text(left, base, words, SIZE, c.quiet if token.state == DISCARDED else c.ink, mono=True, length=wide)
+            )
             if token.state == ACCEPTED:
                 out.append(_rule(left, left + wide - 1, y + 22, c.ink, 2))
             elif token.state == REJECTED:
@@ -139,7 +176,7 @@ def _rule(x1, x2, y, colour, thick, dashes="") -> str:
     return f'<path d="M{x1:.1f} {y:.1f}H{x2:.1f}" stroke="{colour}" stroke-width="{thick}"{dash}/>'
 
 
-# ── whole pictures ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── whole pictures ────────────────────────────────────────────────────────────────────────────────
 
 
 def _sides(run: Run, metrics: dict, y: float, c: Colours, most: int) -> tuple[list[str], float]:
@@ -158,19 +195,25 @@ def _sides(run: Run, metrics: dict, y: float, c: Colours, most: int) -> tuple[li
         rest = "tok/s" + (f"  {span_of(span)}" if span and span[0] != span[1] else "")
         rest += f"   prefill {'n/a' if prefill is None else f'{prefill:.0f}'} tok/s   {len(answer.ids)} tokens"
         colour = c.accent if side == "speculative" else c.ink
-        out.append(f'<text x="{x:.1f}" y="{y + 40:.1f}" font-family="{escape(SANS)}" font-size="13" fill="{c.quiet}" xml:space="preserve">'
-                   f'<tspan font-size="22" font-weight="600" fill="{colour}">{figure}</tspan><tspan dx="5">{_plain(rest)}</tspan></text>')
+        out.append(
+            f'<text x="{x:.1f}" y="{y + 40:.1f}" font-family="{escape(SANS)}" font-size="13" fill="{c.quiet}" xml:space="preserve">'
+            f'<tspan font-size="22" font-weight="600" fill="{colour}">{figure}</tspan><tspan dx="5">{_plain(rest)}</tspan></text>'
+        )
         tokens = tokens_of(run, side, dropped=True)
         seen |= {t.state for t in tokens}
         rows, left = ribbon_lines(tokens, wide - 20, where, most)
         out += draw_lines(rows, x + 10, y + 58, c)
         end = y + 58 + len(rows) * LINE
         if left:
-            out.append(text(x + 10, end + 14, f"… {left} more tokens; the HTML and CSV files hold all of them", 12, c.quiet))
+            out.append(
+                text(x + 10, end + 14, f"… {left} more tokens; the HTML and CSV files hold all of them", 12, c.quiet)
+            )
             end += 20
         bottom = max(bottom, end)
     for i in range(len(sides)):
-        out.append(f'<rect x="{EDGE + i * (wide + GAP):.1f}" y="{y + 50:.1f}" width="{wide:.1f}" height="{bottom - y - 42:.1f}" rx="6" fill="none" stroke="{c.line}"/>')
+        out.append(
+            f'<rect x="{EDGE + i * (wide + GAP):.1f}" y="{y + 50:.1f}" width="{wide:.1f}" height="{bottom - y - 42:.1f}" rx="6" fill="none" stroke="{c.line}"/>'
+        )
     y = bottom + 26
     x = float(EDGE)
     for state, (letter, sign, meaning) in STATES.items():
@@ -215,8 +258,11 @@ def card_svg(run: Run, metrics: dict, theme: str = "light") -> str:
     y += 22
     for i, (_, name, figure, remark, _) in enumerate(key_figures(metrics)):
         x, top = EDGE + (i % 5) * column, y + (i // 5) * 66
-        out += [text(x, top, name, 13, c.quiet), text(x, top + 22, figure or "n/a", 18, c.ink if figure else c.quiet, weight=600),
-                text(x, top + 39, remark, 12, c.quiet)]
+        out += [
+            text(x, top, name, 13, c.quiet),
+            text(x, top + 22, figure or "n/a", 18, c.ink if figure else c.quiet, weight=600),
+            text(x, top + 39, remark, 12, c.quiet),
+        ]
     y += 66 * -(-len(key_figures(metrics)) // 5) + 4
     drawing = _bars(metrics, y, c)
     out += drawing
@@ -236,18 +282,25 @@ def _bars(metrics: dict, y: float, c: Colours) -> list[str]:
         out.append(text(EDGE, y, "Accepted of those judged, by position in the block", 13, c.quiet))
     for i, r in enumerate(rows):
         x, rate = EDGE + i * 64, r["accepted"] / r["judged"]
-        out += [f'<rect x="{x}" y="{y + 10:.1f}" width="54" height="44" rx="3" fill="{c.area}"/>',
-                f'<rect x="{x}" y="{y + 54 - 44 * rate:.1f}" width="54" height="{44 * rate:.1f}" rx="3" fill="{c.accent}"/>',
-                text(x, y + 71, share(rate), 13, c.ink, weight=600), text(x, y + 86, f"{r['accepted']} of {r['judged']}", 11, c.quiet)]
+        out += [
+            f'<rect x="{x}" y="{y + 10:.1f}" width="54" height="44" rx="3" fill="{c.area}"/>',
+            f'<rect x="{x}" y="{y + 54 - 44 * rate:.1f}" width="54" height="{44 * rate:.1f}" rx="3" fill="{c.accent}"/>',
+            text(x, y + 71, share(rate), 13, c.ink, weight=600),
+            text(x, y + 86, f"{r['accepted']} of {r['judged']}", 11, c.quiet),
+        ]
     spent = time_shares(metrics)
     if spent:
         x, wide = EDGE + half, half - GAP
         out.append(text(x, y, "Where the speculative decode time went", 13, c.quiet))
         key = x
         for (name, seconds, part), fill in zip(spent, (c.neutral, c.accent, c.line)):
-            out.append(f'<rect x="{x:.1f}" y="{y + 10:.1f}" width="{max(wide * part - 1, 0):.1f}" height="18" fill="{fill}"/>')
-            out += [f'<rect x="{key:.1f}" y="{y + 39:.1f}" width="10" height="10" rx="2" fill="{fill}"/>',
-                    text(key + 16, y + 48, f"{name} {share(part)} · {seconds:.2f} s", 13, c.quiet)]
+            out.append(
+                f'<rect x="{x:.1f}" y="{y + 10:.1f}" width="{max(wide * part - 1, 0):.1f}" height="18" fill="{fill}"/>'
+            )
+            out += [
+                f'<rect x="{key:.1f}" y="{y + 39:.1f}" width="10" height="10" rx="2" fill="{fill}"/>',
+                text(key + 16, y + 48, f"{name} {share(part)} · {seconds:.2f} s", 13, c.quiet),
+            ]
             x, key = x + wide * part, key + 172
     return out
 

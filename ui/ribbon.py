@@ -1,30 +1,29 @@
 """Tokens, shown the same way everywhere.
 
-A ribbon is text cut at its tokens. Whitespace is made visible by CSS alone, so what a person copies is the text itself. A token's
-numbers stand in one attribute and appear beside it on hover and keyboard focus, without a script. Token bytes are data: each
-piece is escaped on its own, line breaks are written as character references so that nothing around the HTML can reindent them.
+A ribbon is text cut at its tokens. Whitespace is made visible by CSS alone, so what a person copies is the text
+itself. A token's numbers stand in one attribute and appear beside it on hover and keyboard focus, without a script.
+Token bytes are data: each piece is escaped on its own, line breaks are written as character references so that
+nothing around the HTML can reindent them.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from html import escape
 from typing import Iterable, Sequence
 
 from engine.trace import ACCEPTED, CORRECTION, BONUS, DISCARDED, PLAIN, REJECTED, Generation, Round, Run
+from ui.letters import Piece, code_name, cut, hidden, special_name, visible
 from ui.theme import STATES
-
-Piece = tuple[str, str]  # ("text", characters) or ("byte", two hex digits)
 
 
 @dataclass(frozen=True)
 class RibbonToken:
     """One token and what is known of it. Entropies are in bits; `p` and `q` those of the accept test, after filters.
 
-    `index` counts emitted tokens (None for a rejected or discarded one), `round` rounds from 0, `place` proposals from 0.
-    `joined` is the whole character of which this token holds a part. `top` are (label, probability) pairs.
+    `index` counts emitted tokens (None for a rejected or discarded one), `round` rounds from 0, `place` proposals
+    from 0. `joined` is the whole character of which this token holds a part. `top` are (label, probability) pairs.
     """
 
     id: int
@@ -54,8 +53,13 @@ def tokens_of(run: Run, side: str, dropped: bool = False) -> list[RibbonToken]:
     return tokens_from(rounds, run.tokens, run.special, answer, dropped)
 
 
-def tokens_from(rounds: Sequence[Round], tokens: dict[int, str], special: Iterable[int] = (), answer: Generation | None = None,
-                dropped: bool = False) -> list[RibbonToken]:
+def tokens_from(
+    rounds: Sequence[Round],
+    tokens: dict[int, str],
+    special: Iterable[int] = (),
+    answer: Generation | None = None,
+    dropped: bool = False,
+) -> list[RibbonToken]:
     """The same from bare rounds, for a run that is still going. `answer` adds entropy, top-5 and raw probability."""
     special = frozenset(special)
     shown: list[RibbonToken] = []
@@ -70,7 +74,9 @@ def tokens_from(rounds: Sequence[Round], tokens: dict[int, str], special: Iterab
         if answer is not None:
             best = tuple((visible(tokens.get(t, ""), t in special), p) for t, p in _at(answer.top, index) or ())
             detail.update(entropy=_at(answer.entropy, index), probability=_at(answer.probability, index), top=best)
-        shown.append(RibbonToken(token, raw, state, token in special, index=index, pieces=pieces, joined=finished, **detail))
+        shown.append(
+            RibbonToken(token, raw, state, token in special, index=index, pieces=pieces, joined=finished, **detail)
+        )
         if finished:
             for i in parts:
                 shown[i] = replace(shown[i], joined=finished)
@@ -83,8 +89,14 @@ def tokens_from(rounds: Sequence[Round], tokens: dict[int, str], special: Iterab
     for number, one in enumerate(rounds):
         taken = min(one.accepted, len(one.proposed), len(one.emitted))
         for place, token in enumerate(one.proposed):
-            detail = dict(round=number, place=place, q=_at(one.q, place), p=_at(one.p, place), draw=_at(one.draw, place),
-                          draft_entropy=_at(one.draft_entropy, place))
+            detail = dict(
+                round=number,
+                place=place,
+                q=_at(one.q, place),
+                p=_at(one.p, place),
+                draw=_at(one.draw, place),
+                draft_entropy=_at(one.draft_entropy, place),
+            )
             if place < taken:
                 emit(token, ACCEPTED, **detail)
                 branch = waiting  # what is dropped continues the draft's text, not the answer's
@@ -100,44 +112,6 @@ def tokens_from(rounds: Sequence[Round], tokens: dict[int, str], special: Iterab
     return shown
 
 
-def cut(waiting: bytes, raw: bytes) -> tuple[tuple[Piece, ...], bytes, str]:
-    """Lay a token's bytes on characters: (pieces, bytes still waiting for the rest of a character, character it completed).
-
-    `waiting` are the bytes of an unfinished character before it. Bytes that never make a character stay bytes; no replacement
-    character is ever made.
-    """
-    data, start = waiting + raw, len(waiting)
-    pieces: list[Piece] = []
-    finished, i = "", 0
-    while i < len(data):
-        size = _length(data[i])
-        chunk = data[i:i + size]
-        try:
-            character = chunk.decode("utf-8")
-        except UnicodeDecodeError as e:
-            if size and len(chunk) < size and e.reason == "unexpected end of data":
-                pieces += [("byte", f"{b:02X}") for b in data[max(i, start):]]
-                return tuple(pieces), data[i:], finished
-            if i >= start:
-                pieces.append(("byte", f"{data[i]:02X}"))
-            i += 1
-            continue
-        if i < start < i + size:  # its first bytes lie in earlier tokens
-            pieces += [("byte", f"{b:02X}") for b in data[start:i + size]]
-            finished = character
-            pieces.append(("text", character))
-        elif pieces and pieces[-1][0] == "text":
-            pieces[-1] = ("text", pieces[-1][1] + character)
-        else:
-            pieces.append(("text", character))
-        i += size
-    return tuple(pieces), b"", finished
-
-
-def _length(first: int) -> int:
-    return 1 if first < 0x80 else 2 if 0xC2 <= first < 0xE0 else 3 if 0xE0 <= first < 0xF0 else 4 if 0xF0 <= first < 0xF5 else 1
-
-
 def _at(column, i):
     return column[i] if i < len(column) else None
 
@@ -147,41 +121,18 @@ def text_of(token: RibbonToken) -> str:
     return "" if token.special else "".join(t for kind, t in token.pieces if kind == "text")
 
 
-@lru_cache(maxsize=65536)
-def visible(raw: str, special: bool = False) -> str:
-    """A token's bytes (hex) as one short line of visible characters: ·the, ⏎, →, ⟨C5⟩, ⟨im_end⟩."""
-    data = bytes.fromhex(raw)
-    if special:
-        return f"⟨{special_name(data)}⟩"
-    out = []
-    for kind, text in cut(b"", data)[0]:
-        out.append(f"⟨{text}⟩" if kind == "byte" else "".join(_MARKS.get(c) or (f"⟨{_code(c)}⟩" if _hidden(c) else c) for c in text))
-    return "".join(out) or "⟨empty⟩"
+# ── HTML ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def special_name(data: bytes) -> str:
-    """<|im_end|> → im_end, </s> → /s."""
-    name = data.decode("utf-8", "backslashreplace").strip("<>|[]").strip() or "special"
-    return "".join(f"U+{ord(c):04X}" if _hidden(c) or c in _MARKS else c for c in name)
-
-
-_MARKS = {" ": "·", "\n": "⏎", "\t": "→"}
-
-
-def _hidden(c: str) -> bool:
-    """Characters that show nothing or reorder what follows: controls, zero width, direction marks, other spaces."""
-    return c not in _MARKS and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Zs", "Co", "Cs", "Cn")
-
-
-def _code(c: str) -> str:
-    return {"\r": "CR", "\x00": "NUL", "\u00a0": "NBSP"}.get(c, f"U+{ord(c):04X}")
-
-
-# ── HTML ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def ribbon_html(tokens: Sequence[RibbonToken], *, label: str = "Tokens", split: int | None = None, split_text: str = "first difference",
-                growing: bool = False, frame: bool = True) -> str:
+def ribbon_html(
+    tokens: Sequence[RibbonToken],
+    *,
+    label: str = "Tokens",
+    split: int | None = None,
+    split_text: str = "first difference",
+    growing: bool = False,
+    frame: bool = True,
+) -> str:
     """Tokens as HTML; needs `ui.theme.css()` on the page once.
 
     `split`: emitted index before which the marker of the first difference stands. `growing` puts a caret at the end.
@@ -218,8 +169,9 @@ def token_html(token: RibbonToken, faces: dict | None = None) -> str:
 def _face(token: RibbonToken) -> tuple[str, str, str]:
     """(extra classes, wrap point before the token, inner HTML).
 
-    A line may break before a token's leading space, not after it, so that no token leaves its space behind. That space gets
-    its dot from the token's own class, to keep the page small. A line break that was thrown away is shown, not made.
+    A line may break before a token's leading space, not after it, so that no token leaves its space behind. That
+    space gets its dot from the token's own class, to keep the page small. A line break that was thrown away is shown,
+    not made.
     """
     if token.special:
         return "", "", f'<i class="k e" data-m="⟨{_attribute(special_name(bytes.fromhex(token.bytes)))}⟩"></i>'
@@ -240,16 +192,17 @@ def _face(token: RibbonToken) -> tuple[str, str, str]:
                 out.append(f'<i class="n">{"" if token.index is None and token.state != PLAIN else "&#10;"}</i>')
             elif c == "\t":
                 out.append('<i class="h">&#9;</i>')
-            elif _hidden(c):
-                out.append(f'<i class="k o" data-m="⟨{_code(c)}⟩">{_kept(c)}</i>')
+            elif hidden(c):
+                out.append(f'<i class="k o" data-m="⟨{code_name(c)}⟩">{_kept(c)}</i>')
             else:
                 out.append(escape(c))
     return lead + (" l" if len(text) > 20 else ""), "<wbr>" if text[:1] == " " else "", "".join(out)
 
 
 def _kept(c: str) -> str:
-    """A hidden character so that HTML keeps it. References to control characters mean something else there (&#128; is €), a bare
-    carriage return becomes a line break, and NUL cannot be written at all."""
+    """A hidden character so that HTML keeps it. References to control characters mean something else there (&#128; is
+    €), a bare carriage return becomes a line break, and NUL cannot be written at all.
+    """
     if c == "\x00":
         return ""
     return c if unicodedata.category(c) in ("Cc", "Cn") and c != "\r" else f"&#{ord(c)};"
@@ -266,8 +219,10 @@ def details(token: RibbonToken) -> str:
         where += f" · round {token.round + 1}" + (f", proposal {token.place + 1}" if token.place is not None else "")
     elif token.index is not None:
         where += f" · token {token.index + 1}"
-    lines = [visible(token.bytes, token.special) + "   " + where,
-             f"id {token.id} · bytes {' '.join(token.bytes[i:i + 2] for i in range(0, len(token.bytes), 2)).upper() or 'none'}"]
+    lines = [
+        visible(token.bytes, token.special) + "   " + where,
+        f"id {token.id} · bytes {' '.join(token.bytes[i : i + 2] for i in range(0, len(token.bytes), 2)).upper() or 'none'}",
+    ]
     if token.joined and any(kind == "byte" for kind, _ in token.pieces):
         lines.append(f"part of the letter {token.joined}" if token.joined.isalpha() else f"part of {token.joined}")
     test = accept_test(token)
@@ -302,7 +257,8 @@ def accept_test(token: RibbonToken) -> str:
 
 
 def acceptance_bar(token: RibbonToken) -> float | None:
-    """min(1, p/q), what the draw must stay below (Leviathan et al. 2023); a proposal without q is a point mass: p itself."""
+    """min(1, p/q), what the draw must stay below (Leviathan et al. 2023); a proposal without q is a point mass: p
+    itself."""
     if token.p is None:
         return None
     if token.q is None:

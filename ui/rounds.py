@@ -8,6 +8,15 @@ from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, PLAIN, REJECTED
 from ui.ribbon import RibbonToken, accept_test, acceptance_bar, number, token_html, tokens_of
 
 JUDGED = {ACCEPTED: "✓ accepted", REJECTED: "✗ rejected", DISCARDED: "┄ discarded"}
+MEANING = {
+    "q draft": "The draft's probability of this token, after the sampling filters",
+    "p verifier": "The verifier's probability of this token, after the sampling filters",
+    "draw": "A uniform random number; the token is accepted if it is below min(1, p/q)",
+    "must be <": "min(1, p/q): the chance that this token is accepted",
+    "H draft": "Entropy of the draft's own distribution here, before temperature and filters",
+    "H verifier": "Entropy of the verifier's own distribution here, before temperature and filters",
+    "probability": "The verifier's probability of this token, before temperature and filters",
+}
 PUT = {CORRECTION: "↻ verifier put", BONUS: "+ verifier added", PLAIN: "verifier wrote"}
 
 
@@ -17,7 +26,8 @@ def round_count(run: Run) -> int:
 
 
 def round_html(run: Run, index: int, tokens: list[RibbonToken] | None = None) -> str:
-    """Round `index` (from 0, clamped) as HTML. `tokens` is `tokens_of(run, "speculative", dropped=True)`, if already made."""
+    """Round `index` (from 0, clamped) as HTML. `tokens` is `tokens_of(run, "speculative", dropped=True)`, if already
+    made."""
     count = round_count(run)
     if not count:
         return '<div class="sl quiet">No speculative round was recorded.</div>'
@@ -26,9 +36,11 @@ def round_html(run: Run, index: int, tokens: list[RibbonToken] | None = None) ->
     tokens = tokens_of(run, "speculative", dropped=True) if tokens is None else tokens
     inside = [t for t in tokens if t.round == index]
     cells = "".join(_cell(t, run.settings.sampling.greedy) for t in inside)
-    return (f'<div class="sl round" role="group" aria-label="Round {index + 1} of {count}">'
-            f'<p class="round-line">{escape(sentence(run, index))}</p><div class="cells">{cells}</div>'
-            f'<p class="round-line num">{escape(times(one))}</p></div>')
+    return (
+        f'<div class="sl round" role="group" aria-label="Round {index + 1} of {count}">'
+        f'<p class="round-line">{escape(sentence(run, index))}</p><div class="cells">{cells}</div>'
+        f'<p class="round-line num">{escape(times(one))}</p></div>'
+    )
 
 
 def sentence(run: Run, index: int) -> str:
@@ -42,8 +54,11 @@ def sentence(run: Run, index: int) -> str:
     words = f"the draft proposed {_tokens(proposed)}; the verifier "
     if one.closing == CORRECTION:
         lost = proposed - accepted - 1
-        words += f"accepted {accepted}, refused the next and put its own token there" if accepted else \
-            "refused the first and put its own token there"
+        words += (
+            f"accepted {accepted}, refused the next and put its own token there"
+            if accepted
+            else "refused the first and put its own token there"
+        )
         words += f"; {lost} {'was' if lost == 1 else 'were'} never judged." if lost > 0 else "."
     elif one.closing == BONUS:
         words += ("accepted it" if proposed == 1 else f"accepted all {proposed}") + " and added one of its own."
@@ -65,21 +80,35 @@ def _tokens(n: int) -> str:
 
 def _cell(token: RibbonToken, greedy: bool) -> str:
     if token.place is None:
-        facts = [("probability", token.probability), ("entropy", token.entropy)]
-        rows = _rows([(name, None if v is None else number(v) if name == "probability" else f"{v:.2f} bits") for name, v in facts])
+        rows = _rows(
+            [
+                ("probability", None if token.probability is None else number(token.probability)),
+                ("H verifier", None if token.entropy is None else f"{token.entropy:.2f} bits"),
+            ]
+        )
         return f'<div class="cell put"><b>{PUT.get(token.state, token.state)}</b>{token_html(token)}{rows}</div>'
     bar = None if greedy else acceptance_bar(token)
-    rows = [("q draft", "point mass" if token.q is None else number(token.q)),
-            ("p verifier", None if token.p is None else number(token.p))]
+    rows = [
+        ("q draft", "point mass" if token.q is None else number(token.q)),
+        ("p verifier", None if token.p is None else number(token.p)),
+    ]
     if token.state != DISCARDED and not greedy:
         rows.append(("draw", None if token.draw is None else number(token.draw)))
         if bar is not None and token.draw is not None:
             rows.append(("must be <", number(bar)))
     if token.draft_entropy is not None:
-        rows.append(("draft entropy", f"{token.draft_entropy:.2f} bits"))
+        rows.append(("H draft", f"{token.draft_entropy:.2f} bits"))
     title = f' title="{escape(accept_test(token))}"' if accept_test(token) else ""
     return f'<div class="cell"{title}><b>{JUDGED.get(token.state, token.state)}</b>{token_html(token)}{_rows(rows)}</div>'
 
 
 def _rows(rows) -> str:
-    return "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{'n/a' if v is None else escape(v)}</dd>" for k, v in rows) + "</dl>"
+    return (
+        "<dl>"
+        + "".join(
+            f'<dt><abbr title="{escape(MEANING[name])}">{escape(name)}</abbr></dt>'
+            f"<dd>{'n/a' if shown is None else escape(shown)}</dd>"
+            for name, shown in rows
+        )
+        + "</dl>"
+    )

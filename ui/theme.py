@@ -90,31 +90,36 @@ _CSS = """
 .sl .quiet{color:var(--quiet)} .sl .num{font-family:$MONO;font-variant-numeric:tabular-nums}
 .sl abbr{text-decoration:none;cursor:help}
 
-/* tokens */
+/* tokens. A space has its dot as a background: thousands of pseudo-elements would take a browser half a second */
 .sl .ribbon{position:relative;border:1px solid var(--line);border-radius:6px;background:var(--paper)}
-.sl .tokens{font:400 14px/1.85 $MONO;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;padding:8px 10px;min-height:2.6em;
+.sl .tokens{font:400 14px/1.85 $MONO;white-space:pre-wrap;overflow-wrap:anywhere;tab-size:4;padding:8px 10px;
+  min-height:2.6em;
   max-height:var(--tall,23em);overflow:auto;scrollbar-width:thin;scrollbar-color:var(--line) transparent}
-.sl .t{font:400 14px/1.3 $MONO;white-space:pre;padding:1px 0;border-radius:2px;unicode-bidi:isolate;outline:0;cursor:default;
+.sl .t{font:400 14px/1.3 $MONO;white-space:pre;padding:1px 0;border-radius:2px;unicode-bidi:isolate;outline:0;
+  cursor:default;
   box-shadow:1px 0 0 var(--paper)}
 .sl .t.l{white-space:pre-wrap} .sl .t i{font-style:normal}
-.sl .t.a{background:var(--accepted);border-bottom:2px solid var(--ink)}
-.sl .t.r{background:var(--rejected);text-decoration:line-through 1px}
+.sl .t.a{background-color:var(--accepted);border-bottom:2px solid var(--ink)}
+.sl .t.r{background-color:var(--rejected);text-decoration:line-through 1px}
 .sl .t.x{color:var(--quiet);border-bottom:1.5px dashed var(--faint)}
-.sl .t.c,.sl .t.b{background:var(--closing);border:1px solid var(--edge)}
+.sl .t.c,.sl .t.b{background-color:var(--closing);border:1px solid var(--edge)}
 .sl .t.r,.sl .t.x{user-select:none;-webkit-user-select:none}
 .sl .t:hover,.sl .t:focus{outline:2px solid var(--accent);outline-offset:1px}
 .sl .t .m::before{content:attr(data-m);font-size:11px;margin:0 1px;opacity:.8;display:inline-block;text-decoration:none}
-.sl .t.w::before,.sl .t .s::before{content:"·";display:inline-block;width:0;opacity:.5;text-decoration:none}
+.sl .t.w,.sl .t .s{background-image:radial-gradient(circle at .3em 56%,color-mix(in srgb,currentColor 55%,transparent) .8px,transparent 1.3px);
+  background-size:.602em 100%;background-repeat:no-repeat}
 .sl .t .h::before{content:"→";display:inline-block;width:0;opacity:.5}
 .sl .t .n::before{content:"⏎";opacity:.5}
 .sl .t .k::before{content:attr(data-m);font-size:11px;letter-spacing:-.02em;opacity:.75}
 .sl .t .k.o{font-size:0} .sl .t .k.e::before{border:1px solid currentColor;border-radius:7px;padding:0 4px;margin:0 1px}
-.sl .split{color:var(--accent);font:600 11px/1 $SANS;user-select:none;-webkit-user-select:none;white-space:nowrap;font-style:normal}
+.sl .split{color:var(--accent);font:600 11px/1 $SANS;user-select:none;-webkit-user-select:none;white-space:nowrap;
+  font-style:normal}
 .sl .split::before{content:attr(data-m);padding:0 3px 0 2px}
 .sl .caret{display:inline-block;width:.55em;height:1.05em;vertical-align:-.15em;background:var(--accent)}
 
 /* the popover: anchored to its token, a sheet at the foot of a narrow screen */
-.sl .t:hover::after,.sl .t:focus::after{content:attr(data-d);position:fixed;z-index:1000;white-space:pre-wrap;text-align:left;
+.sl .t:hover::after,.sl .t:focus::after{content:attr(data-d);position:fixed;z-index:1000;white-space:pre-wrap;
+  text-align:left;
   width:max-content;max-width:min(52ch,calc(100vw - 24px));padding:8px 11px;border:1px solid var(--line);border-radius:6px;
   background:var(--paper);color:var(--ink);font:400 12px/1.5 $MONO;box-shadow:0 4px 18px rgb(0 0 0/.18);pointer-events:none;
   overflow-wrap:anywhere;left:12px;bottom:12px;opacity:1;user-select:none;-webkit-user-select:none}
@@ -125,18 +130,22 @@ _CSS = """
 @media (max-width:640px){.sl .t:hover::after,.sl .t:focus::after{left:8px;right:8px;bottom:8px;width:auto;max-width:none}}
 
 /* the card */
-.sl.card{border:1px solid var(--line);border-radius:10px;background:var(--paper);padding:20px 22px 16px;display:grid;gap:16px}
+.sl.card{border:1px solid var(--line);border-radius:10px;background:var(--paper);padding:20px 22px 16px;display:grid;
+  gap:16px}
 .sl .headline{font-size:19px;line-height:1.35;font-weight:600;letter-spacing:-.01em;text-wrap:pretty}
-.sl .mark{display:inline-block;border:1px solid currentColor;border-radius:9px;padding:0 8px;font-size:12px;font-weight:500;color:var(--quiet);
+.sl .mark{display:inline-block;border:1px solid currentColor;border-radius:9px;padding:0 8px;font-size:12px;
+  font-weight:500;color:var(--quiet);
   vertical-align:2px;margin-left:6px}
 .sl .sides{display:grid;grid-template-columns:1fr 1fr;gap:18px}
 .sl .side{min-width:0;display:grid;gap:7px;align-content:start}
-.sl .side h3{font-size:12px;font-weight:600;letter-spacing:.05em;color:var(--quiet)} .sl .side h3 b{text-transform:uppercase;font-weight:600}
+.sl .side h3{font-size:12px;font-weight:600;letter-spacing:.05em;color:var(--quiet)}
+  .sl .side h3 b{text-transform:uppercase;font-weight:600}
 .sl .speed{display:flex;flex-wrap:wrap;align-items:baseline;column-gap:14px;font-size:13px;color:var(--quiet)}
 .sl .speed b{font-size:22px;font-weight:600;color:var(--ink);letter-spacing:-.01em} .sl .fast b{color:var(--accent)}
 .sl .legend{display:flex;flex-wrap:wrap;gap:4px 18px;font-size:13px;color:var(--quiet)}
 .sl .legend .t{color:var(--ink);padding:1px 4px;margin-right:5px} .sl .legend .t.x{color:var(--quiet)}
-.sl.sl dl.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(180px,1fr));gap:14px 20px;border-top:1px solid var(--line);
+.sl.sl dl.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(180px,1fr));gap:14px 20px;
+  border-top:1px solid var(--line);
   padding-top:14px}
 .sl .figures dt{font-size:13px;color:var(--quiet)} .sl .figures dd{font-size:18px;font-weight:600;line-height:1.3}
 .sl .figures small,.sl .bars small{display:block;font-size:12px;font-weight:400;color:var(--quiet);line-height:1.35}
@@ -146,19 +155,22 @@ _CSS = """
 .sl .bars .well{height:44px;background:var(--area);border-radius:3px;display:flex;align-items:flex-end}
 .sl .bars .well i{display:block;width:100%;background:var(--accent);border-radius:3px}
 .sl .stack{display:flex;height:18px;border-radius:3px;overflow:hidden;gap:1px}
-.sl .stack i{display:block} .sl .v{background:var(--neutral)} .sl .d{background:var(--accent)} .sl .o{background:var(--line)}
+.sl .stack i{display:block} .sl .v{background:var(--neutral)} .sl .d{background:var(--accent)}
+  .sl .o{background:var(--line)}
 .sl .keys{display:flex;flex-wrap:wrap;gap:2px 16px;margin-top:6px;color:var(--quiet);font-size:13px}
 .sl .keys i{display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px}
 .sl .notes{font-size:13px;color:var(--quiet);list-style:none} .sl .notes li{margin:0}
-.sl.sl p.caption{border-top:1px solid var(--line);padding-top:10px;font-size:12px;line-height:1.5;color:var(--quiet);overflow-wrap:anywhere}
-.sl .prompt{font:400 14px/1.5 $MONO;white-space:pre-wrap;overflow-wrap:anywhere;max-height:6em;overflow:auto;color:var(--quiet)}
+.sl.sl p.caption{border-top:1px solid var(--line);padding-top:10px;font-size:12px;line-height:1.5;color:var(--quiet);
+  overflow-wrap:anywhere}
+.sl .prompt{font:400 14px/1.5 $MONO;white-space:pre-wrap;overflow-wrap:anywhere;max-height:6em;overflow:auto;
+  color:var(--quiet)}
 
 /* one round */
 .sl.round{display:grid;gap:10px} .sl .cells{display:flex;flex-wrap:wrap;gap:8px}
 .sl .cell{border:1px solid var(--line);border-radius:6px;padding:8px 11px 9px;min-width:132px;flex:0 1 auto;max-width:100%}
 .sl .cell>b{display:block;font-size:12px;font-weight:500;color:var(--quiet);margin-bottom:4px}
 .sl .cell dl{display:grid;grid-template-columns:auto 1fr;gap:0 10px;font-size:12px;margin-top:6px}
-.sl .cell dt{color:var(--quiet)} .sl .cell dd{font-family:$MONO;text-align:right}
+.sl .cell dt{color:var(--quiet)} .sl .cell dd{font-family:$MONO;text-align:right;white-space:nowrap}
 .sl .cell.put{border-color:var(--edge)}
 .sl .round-line{font-size:13px;color:var(--quiet)}
 
