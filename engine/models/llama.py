@@ -93,6 +93,22 @@ def _agrees(lean: Llama, network: nn.Module) -> bool:
     return bool((got - want).abs().amax() <= allowed * scale)
 
 
+def _padded(n: int, like: Tensor) -> int | None:
+    """Rows to pad a block of n to on a CPU with MKL in float32; None: multiply as usual.
+
+    There, a row times a weight runs on one core, and a few rows times a weight pack the whole weight anew each time.
+    The weight times 2, 4, 8 or 16 columns does neither: about 1.3 × the speed for one row and 2 × for a block.
+    """
+    if n > 16 or like.dtype != torch.float32 or like.device.type != "cpu" or not torch.backends.mkl.is_available():
+        return None
+    return max(2, 1 << (n - 1).bit_length())
+
+
+def _few_rows(x: Tensor, weight: Tensor) -> Tensor:
+    """x @ weight.T, (rows, out), for contiguous x."""
+    return torch.mm(weight, x.t()).t()
+
+
 class LlamaSession:
     """One text read by a lean network. The cache is two tensors (layers, kv heads, capacity, head)."""
 
@@ -127,10 +143,18 @@ class LlamaSession:
             # Row r is query r // group: a group of query heads shares a key head, so the group is laid along the queries.
             seen = torch.arange(end, device=ids.device)[None] <= torch.arange(start, end, device=ids.device)[:, None]
             mask = seen.repeat_interleave(group, 0)
+        rows = _padded(n, m.embedding)
+        product = F.linear if rows is None else _few_rows
         x = F.embedding(ids, m.embedding)
+        if rows:
+            x = F.pad(x, (0, 0, 0, rows - n))
+        mixed = x.new_zeros(rows or n, m.heads * m.head_size)
         width = (x.shape[-1],)
         for keys, values, w in zip(self.keys.unbind(), self.values.unbind(), m.layers):
-            qkv = F.linear(F.rms_norm(x, width, w.norm1, m.eps), w.qkv, w.qkv_bias).view(n, -1, m.head_size)
+            qkv = product(F.rms_norm(x, width, w.norm1, m.eps), w.qkv)[:n]
+            if w.qkv_bias is not None:
+                qkv = qkv + w.qkv_bias
+            qkv = qkv.reshape(n, -1, m.head_size)
             qk = qkv[:, :turned]
             qk = torch.addcmul(qk * cos, torch.cat((qk[..., half:], qk[..., :half]), -1), sin)
             keys[:, start:end] = qk[:, m.heads :].transpose(0, 1)
@@ -138,18 +162,19 @@ class LlamaSession:
             k, v = keys[None, :, :end], values[None, :, :end]
             if n > 1 and not start:
                 a = F.scaled_dot_product_attention(qk[None, :, : m.heads].transpose(1, 2), k, v, is_causal=True, enable_gqa=group > 1)
-                a = a[0].transpose(0, 1).reshape(n, -1)
+                mixed[:n].view(n, m.heads, -1).copy_(a[0].transpose(0, 1))
             else:
                 q = qk[:, : m.heads].view(n, m.kv_heads, group, -1).transpose(0, 1).reshape(1, m.kv_heads, n * group, -1)
                 a = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-                a = a.view(m.kv_heads, n, group, -1).transpose(0, 1).reshape(n, -1)
-            x = x + F.linear(a, w.out)
-            gate, up = F.linear(F.rms_norm(x, width, w.norm2, m.eps), w.gate_up).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, w.down)
+                mixed[:n].view(n, m.kv_heads, group, -1).copy_(a.view(m.kv_heads, n, group, -1).transpose(0, 1))
+            x = x + product(mixed, w.out)
+            gate, up = product(F.rms_norm(x, width, w.norm2, m.eps), w.gate_up).chunk(2, -1)
+            x = x + product((F.silu(gate) * up).contiguous(), w.down)
         self.length = end
         if not last:
             return None
-        return F.linear(F.rms_norm(x[n - last :], width, m.norm, m.eps), m.head).float()
+        scores = F.rms_norm(x if rows else x[n - last :], width, m.norm, m.eps)
+        return product(scores, m.head)[n - last if rows else 0 : n if rows else last].float().contiguous()
 
     def rewind(self, count: int) -> None:
         self.length -= count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import time
 from pathlib import Path
 from typing import Any, Sequence
@@ -32,11 +33,13 @@ class TransformersSession:
 
     def __init__(self, network: nn.Module, rewindable: bool, rows: int | None):
         self.network, self.rows, self.length = network, rows, 0
+        # transformers before 5.23 calls it past_key_values, and swallows any other name without a word.
+        self.keyword = "cache" if "cache" in inspect.signature(network.forward).parameters else "past_key_values"
         self.cache = transformers.DynamicCache() if rewindable else transformers.DynamicCache(config=network.config)
 
     def feed(self, ids: Tensor, last: int) -> Tensor | None:
         # logits_to_keep=0 would score every position, so a prefill scores one and drops it.
-        logits = self.network(ids[None], cache=self.cache, use_cache=True, logits_to_keep=max(last, 1)).logits[0]
+        logits = self.network(ids[None], use_cache=True, logits_to_keep=max(last, 1), **{self.keyword: self.cache}).logits[0]
         self.length += len(ids)
         return logits[:, : self.rows].float() if last else None
 
