@@ -59,7 +59,6 @@ class ScriptedSession:
         self.cells: list[tuple[int, int]] = []  # (position, token), in the order they were written
         self.length = 0
         self.log: list[tuple[int, tuple[int, ...], int]] = []  # a forward call: (first position, ids, rows scored)
-        self.scored: list[tuple[tuple[int, ...], Tensor]] = []  # what was held when a row was scored, and the row
         self.closed = False
 
     @property
@@ -80,9 +79,7 @@ class ScriptedSession:
             assert position == (self.cells[-1][0] + 1 if self.cells else 0), f"gap or repeat at position {position}"
             self.cells.append((position, token))
             if i >= len(ids) - last:
-                row = torch.tensor(np.asarray(self.model.script(self.held)), dtype=self.model.dtype)
-                rows.append(row)
-                self.scored.append((self.held, row))
+                rows.append(torch.tensor(np.asarray(self.model.script(self.held)), dtype=self.model.dtype))
         self.length += len(ids)
         return torch.stack(rows) if last else None
 

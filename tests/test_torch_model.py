@@ -1,4 +1,4 @@
-"""The torch adapter: the lean pass equals transformers, and decoding loses nothing on any kind of network."""
+"""The torch adapter: decoding loses nothing on any kind of network, and recurrent ones are refused in a pair."""
 
 from __future__ import annotations
 
@@ -7,82 +7,17 @@ import torch
 import transformers
 
 from engine import pair
-from engine.decoding.compare import drain
 from engine.decoding.drafters import ModelDrafter
-from engine.decoding.loop import DRAFT_STREAM, decode
+from engine.decoding.loop import DRAFT_STREAM
 from engine.errors import RequestError
-from engine.models import llama
 from engine.models.torch_model import TorchModel, can_rewind
 from engine.sampling import Uniforms
-from engine.tokens import Vocabulary
-from engine.trace import ModelFacts, Sampling, Settings
+from engine.trace import Sampling, Settings
+from tests.networks import LEAN, OTHER, SHAPE, WIDTH, fresh, model, network, prompt_of, run
 from tests.scripted import letters
 
-torch.set_num_threads(1)
-WIDTH = 50
-SHAPE = dict(vocab_size=WIDTH, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-             max_position_embeddings=512, tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=0)
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32, "rope_theta": 10_000.0}
-LEAN = {  # what the lean pass must take
-    "grouped queries, tied": ("Llama", {}),
-    "untied": ("Llama", dict(tie_word_embeddings=False)),
-    "every head its own keys": ("Llama", dict(num_key_value_heads=4)),
-    "one key head": ("Llama", dict(num_key_value_heads=1)),
-    "wide heads": ("Llama", dict(head_dim=16)),
-    "llama3 rope": ("Llama", dict(rope_parameters=LLAMA3)),
-    "linear rope": ("Llama", dict(rope_parameters={"rope_type": "linear", "factor": 4.0, "rope_theta": 10_000.0})),
-    "a partial turn, which Llama ignores": ("Llama", dict(rope_parameters={"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5})),
-    "mistral": ("Mistral", dict(sliding_window=None, head_dim=8)),
-    "qwen2 with bias": ("Qwen2", dict(use_sliding_window=False)),
-}
-OTHER = {  # what it must leave to transformers
-    "sliding window": ("Mistral", dict(sliding_window=8, head_dim=8)),
-    "sliding and full layers": ("Gemma2", dict(sliding_window=8, head_dim=8, layer_types=["sliding_attention", "full_attention"], query_pre_attn_scalar=8)),
-    "qwen2 with a window": ("Qwen2", dict(use_sliding_window=True, sliding_window=8, max_window_layers=0)),
-    "other activation": ("Llama", dict(hidden_act="gelu")),
-    "bias on the way out": ("Llama", dict(attention_bias=True)),
-    "bias in the mlp": ("Llama", dict(mlp_bias=True)),
-    "normed keys": ("Qwen3", dict(head_dim=8)),
-    "learned positions": ("GPT2", dict(n_embd=32, n_layer=2, n_head=4, n_positions=512, n_inner=64)),
-}
 
-
-def network(kind: str, seed: int = 0, **config):
-    """A random network; weights × 3, so that near-ties are rare, and biases that are not zero."""
-    made = getattr(transformers, f"{kind}Config")(**({**SHAPE, **config} if kind != "GPT2" else
-                                                     dict(vocab_size=WIDTH, bos_token_id=None, eos_token_id=None, pad_token_id=0, **config)))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = transformers.AutoModelForCausalLM.from_config(made).float().eval().requires_grad_(False)
-        for name, parameter in net.named_parameters():
-            parameter.mul_(3)
-            if name.endswith("bias"):
-                parameter.normal_(0, 0.5)
-    return net
-
-
-def model(net, ends=(), support=None, context=512, vocabulary: Vocabulary | None = None) -> TorchModel:
-    usable = WIDTH if support is None else len(support)
-    facts = ModelFacts(
-        name="tiny", title="Tiny", path="", revision=None, architecture=type(net).__name__, layers=2, width=32, parameters=1, flops_per_token=2,
-        vocabulary=usable, context=context, tied_head=True, weights="", backend="torch", backend_version=torch.__version__, device="cpu",
-        asked_device="cpu", dtype="float32", asked_dtype="float32", bytes=0)
-    return TorchModel(net, facts, vocabulary or letters(WIDTH), tuple(ends), {}, torch.device("cpu"), support)
-
-
-def prompt_of(seed: int, length: int) -> tuple[int, ...]:
-    return tuple(torch.randint(0, WIDTH, (length,), generator=torch.Generator().manual_seed(seed)).tolist())
-
-
-@torch.inference_mode()
-def fresh(net, ids) -> torch.Tensor:
-    """Logits of every position by a forward without any cache."""
-    return net(torch.tensor([list(ids)]), use_cache=False).logits[0].float()
-
-
-def run(verifier: TorchModel, draft: TorchModel | None, prompt, settings: Settings):
-    drafter = draft and ModelDrafter(draft, verifier.width, settings.sampling, Uniforms(settings.sampling.seed, DRAFT_STREAM), settings.entropy_stop)
-    return drain(decode(verifier, drafter, prompt, settings))
+# ------------------------------------------------------------------------------------------------------------ decoding
 
 
 def listening(verifier: TorchModel, heard: list):
@@ -110,93 +45,6 @@ def listening(verifier: TorchModel, heard: list):
     verifier.session = session
 
 
-# ----------------------------------------------------------------------------------------------------- lean pass
-
-
-@pytest.fixture(scope="module", params=LEAN)
-def lean(request):
-    """(the same network untouched, the network that was fused, its model)"""
-    kind, config = LEAN[request.param]
-    untouched, fused = network(kind, **config), network(kind, **config)
-    made = model(fused)
-    assert made._lean is not None, "not taken"
-    return untouched, fused, made
-
-
-def test_the_lean_pass_scores_blocks_of_any_length_from_any_start(lean):
-    untouched, _, made = lean
-    ids = prompt_of(1, 14)
-    want = fresh(untouched, ids)
-    for start in range(13):
-        for count in (1, 2, 5):
-            block = ids[start : start + count]
-            session = made.session(16)
-            if start:
-                assert session.feed(ids[:start], 0) is None
-            assert torch.allclose(session.feed(block, len(block)), want[start : start + len(block)], atol=1e-4)
-            assert session.length == start + len(block)
-
-
-def test_the_lean_cache_grows_and_keeps_what_it_held(lean):
-    untouched, _, made = lean
-    ids = prompt_of(2, 90)
-    want = fresh(untouched, ids)
-    session = made.session(1)
-    found = [session.feed(ids[:3], 3)]
-    found += [session.feed(ids[at : at + 29], min(29, 90 - at)) for at in range(3, 90, 29)]
-    assert torch.allclose(torch.cat(found), want, atol=1e-4)
-
-
-def test_what_was_rewound_leaves_no_trace(lean):
-    untouched, _, made = lean
-    session, text = made.session(8), []
-    for step, (back, ids) in enumerate([(0, prompt_of(3, 5)), (2, (7, 8, 9, 1)), (3, (4,)), (1, (2, 2, 2, 2, 2, 2, 2, 2, 2)), (13, (6, 5)), (1, (9,))]):
-        session.rewind(back)
-        text = text[: len(text) - back] + list(ids)
-        found = session.feed(torch.tensor(ids) if step % 2 else ids, len(ids))
-        assert session.length == len(text)
-        assert torch.allclose(found, fresh(untouched, text)[len(text) - len(ids) :], atol=1e-4)
-
-
-def test_no_weight_is_kept_twice(lean):
-    _, fused, made = lean
-    mine = [t for t in (made._lean.embedding, made._lean.norm, made._lean.head) if t is not None]
-    mine += [t for layer in made._lean.layers for t in layer if t is not None]
-    stores = {t.untyped_storage().data_ptr() for t in mine}
-    assert {p.untyped_storage().data_ptr() for p in fused.parameters()} == stores
-    whole = sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in [*mine, *fused.parameters()]}.values())
-    assert whole == 4 * sum(p.numel() for p in fused.parameters())
-
-
-def test_a_fused_network_still_runs_in_transformers(lean):
-    untouched, fused, _ = lean
-    ids = prompt_of(4, 12)
-    assert torch.allclose(fresh(fused, ids), fresh(untouched, ids), atol=1e-4)
-
-
-@pytest.mark.parametrize("name", OTHER)
-def test_the_lean_pass_leaves_other_networks_alone(name):
-    kind, config = OTHER[name]
-    assert llama.fuse(network(kind, **config)) is None
-
-
-def test_a_lean_pass_that_scores_otherwise_is_not_used(monkeypatch):
-    net = network("Llama")
-    monkeypatch.setattr(llama, "FAMILIES", ("LlamaForCausalLM", "Qwen3ForCausalLM"))
-    assert llama.fuse(net) is not None
-    assert llama.fuse(network("Qwen3", head_dim=8)) is None  # it norms its keys, which the lean pass does not
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_taken_too(dtype):
-    net = network("Llama").to(dtype)
-    made = model(net)
-    assert made._lean is not None and made.session().feed((1, 2, 3), 2).dtype == torch.float32
-
-
-# ------------------------------------------------------------------------------------------------------- decoding
-
-
 @pytest.fixture(scope="module", params=["grouped queries, tied", "llama3 rope", "qwen2 with bias", *OTHER])
 def kind(request):
     """(verifier's network, another's of the same kind) by name"""
@@ -205,7 +53,7 @@ def kind(request):
 
 
 def test_greedy_ids_are_those_of_transformers_and_of_verifier_only(kind):
-    """DESIGN 4 and SD-06's kind: the text is longer than any window; speculation equals plain equals `generate`."""
+    """Invariant 4 and SD-06's kind: the text is longer than any window; speculation equals plain equals `generate`."""
     verifier, draft = model(kind[0]), model(kind[1])
     prompt = prompt_of(5, 6)
     plain = run(verifier, None, prompt, Settings(max_tokens=24))
@@ -216,7 +64,7 @@ def test_greedy_ids_are_those_of_transformers_and_of_verifier_only(kind):
 
 
 def test_a_network_drafting_for_itself_is_always_accepted(kind):
-    """DESIGN 2, greedy and sampling."""
+    """Invariant 2, greedy and sampling."""
     verifier = model(kind[0])
     for sampling in (Sampling(), Sampling(1.0, seed=1), Sampling(0.8, top_p=0.9, top_k=20, min_p=0.02, repetition_penalty=1.2)):
         generation = run(verifier, verifier, prompt_of(6, 4), Settings(gamma=4, max_tokens=15, sampling=sampling))
@@ -224,7 +72,7 @@ def test_a_network_drafting_for_itself_is_always_accepted(kind):
 
 
 def test_every_round_scores_as_a_fresh_prefill_does(kind):
-    """DESIGN 3, through rejections, on both sides of the pair."""
+    """Invariant 3, through rejections, on both sides of the pair."""
     verifier, draft = model(kind[0]), model(kind[1])
     for sampling in (Sampling(), Sampling(1.5, seed=2)):
         heard = [], []
@@ -287,7 +135,7 @@ def test_a_text_past_the_context_is_refused_in_one_sentence():
         session.rewind(9)
 
 
-# ------------------------------------------------------------------------------------------------- recurrent layers
+# ---------------------------------------------------------------------------------------------------- recurrent layers
 
 
 RECURRENT = {
@@ -316,7 +164,7 @@ def test_a_recurrent_network_is_refused_in_a_pair_and_runs_alone(name):
         session.rewind(1)
 
 
-# ------------------------------------------------------------------------------------------------- a draft with a map
+# -------------------------------------------------------------------------------------------------- a draft with a map
 
 
 SUPPORT = torch.tensor([7, 3, 30, 12, 41, 0, 22, 9])
@@ -388,5 +236,6 @@ def test_end_tokens_of_a_network_end_both_modes():
         verifier.ends = (free[at], 49)
         until = free[: free.index(free[at]) + 1]
         for gamma in (1, 2, 5):
-            for made in (run(verifier, draft, prompt_of(13, 5), Settings(gamma=gamma, max_tokens=20)), run(verifier, verifier, prompt_of(13, 5), Settings(gamma=gamma, max_tokens=20))):
+            settings = Settings(gamma=gamma, max_tokens=20)
+            for made in (run(verifier, drafts, prompt_of(13, 5), settings) for drafts in (draft, verifier)):
                 assert (made.ids, made.finish) == (until, "eos")
