@@ -45,7 +45,7 @@ def _changed(asked) -> None:
     if not differs:
         return
     more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
-    st.html(f'<span class="sl quiet" role="status">Settings changed since the run below: {", ".join(differs[:3])}{more}.</span>', width="content")
+    session.draw(f'<span class="sl quiet" role="status">Settings changed since the run below: {", ".join(differs[:3])}{more}.</span>', width="content")
     st.button("Take the run's settings", type="tertiary", on_click=controls.fill, args=(jobs.asked_for(shown),), key="compare.takeback")
 
 
@@ -57,7 +57,7 @@ def running(job_id: str) -> None:
     view = job.snapshot() if job else None
     if view is None or not view.active:
         st.rerun()
-    st.html(live_html(view, worker.position(job), worker.seconds_ahead(job)))
+    session.draw(live_html(view, worker.position(job), worker.seconds_ahead(job)))
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
     if run is not None:
         result.show(run)
     elif view is None and not trouble:
-        st.html('<p class="sl quiet">Press Run: both sides answer the same prompt, one after the other, and the fate of every draft token '
+        session.draw('<p class="sl quiet">Press Run: both sides answer the same prompt, one after the other, and the fate of every draft token '
                 'is shown here.</p>')
 
 
@@ -87,9 +87,10 @@ def _others() -> None:
     """Runs of other tabs, or of this one before it was reloaded without its address."""
     for view in jobs.others()[:3]:
         with st.container(horizontal=True, vertical_alignment="center"):
-            st.html(f'<span class="sl quiet" role="status">Another run is {"waiting" if view.status == "queued" else "going"}: '
+            session.draw(f'<span class="sl quiet" role="status">Another run is {"waiting" if view.status == "queued" else "going"}: '
                     f'“{html.escape(view.title)}”.</span>', width="content")
             st.button("Watch it", key=f"compare.watch.{view.id}", type="tertiary", on_click=jobs.watch, args=(view.id,))
 
 
 main()
+session.warm_up()

@@ -33,7 +33,7 @@ def main() -> None:
     if runs is None:
         return
     if not runs:
-        st.html('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every comparison is kept here by itself. Go to Compare and press Run, '
+        session.draw('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every comparison is kept here by itself. Go to Compare and press Run, '
                 'run <code>python -m engine compare … --save</code>, or bring in a JSON file.</p>')
         bring_in()
         return
@@ -51,7 +51,7 @@ def table(runs: list) -> None:
     session.keep("text", "status", "model", prefix="runs")
     shown = runlist.chosen(runs, text, status, model)
     if not shown:
-        st.html(f'<p class="sl quiet">None of the {len(runs)} runs passes this filter.</p>')
+        session.draw(f'<p class="sl quiet">None of the {len(runs)} runs passes this filter.</p>')
         return
     ticked = runlist.table(shown, st.session_state.get(CHOSEN, []))
     st.session_state[CHOSEN] = ticked
@@ -75,14 +75,14 @@ def actions(ticked: list, shown: int, all_runs: int) -> None:
             if run is not None:
                 share(run, result.drawn(run)[0], result.certificate(run), result.theme(), "runs")
         count = f"{shown} of {all_runs} runs" if shown != all_runs else f"{all_runs} run{'' if all_runs == 1 else 's'}"
-        st.html(f'<span class="sl quiet">{count}{f", {len(ticked)} ticked" if ticked else ". Tick one to open it, two to compare them"}.</span>', width="content")
+        session.draw(f'<span class="sl quiet">{count}{f", {len(ticked)} ticked" if ticked else ". Tick one to open it, two to compare them"}.</span>', width="content")
     for one in (s for s in ticked if s.damaged):
         session.say(f"{one.id}: {one.damaged}")
 
 
 def rename(summary) -> None:
     with st.form("runs.rename", border=False):
-        name = st.text_input("Name", value=summary.name, max_chars=120, key=f"runs.name.{summary.id}")
+        name = st.text_input("Name", value=session.showable(summary.name), max_chars=120, key=f"runs.name.{summary.id}")
         if st.form_submit_button("Rename") and attempt(cache.store().rename, summary.id, name):
             st.rerun()
 
@@ -101,7 +101,7 @@ def undo() -> None:
     if not gone:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.html(f'<span class="sl" role="status">{len(gone)} run{"" if len(gone) == 1 else "s"} deleted.</span>', width="content")
+        session.draw(f'<span class="sl" role="status">{len(gone)} run{"" if len(gone) == 1 else "s"} deleted.</span>', width="content")
         if st.button("Undo", key="runs.undo"):
             for run_id in gone:
                 attempt(cache.store().undo, run_id, later=True)
@@ -138,11 +138,11 @@ def both() -> None:
         return
     st.divider()
     figures = [result.drawn(run)[0] for run in two]
-    st.html(difference.difference_html(two, figures))
+    session.draw(difference.difference_html(two, figures))
     for column, run, name in zip(st.columns(2, gap="medium"), two, "AB"):
         with column:
-            st.html(difference.heading_html(run, name))
-            st.html(f'<div class="sl-narrow">{result.drawn(run)[1]}</div>')
+            session.draw(difference.heading_html(run, name))
+            session.draw(f'<div class="sl-narrow">{result.drawn(run)[1]}</div>')
 
 
 def attempt(what, *arguments, later: bool = False):
@@ -162,3 +162,4 @@ def attempt(what, *arguments, later: bool = False):
 
 
 main()
+session.warm_up()

@@ -46,7 +46,7 @@ def player(run) -> None:
 def frame(run) -> None:
     """One picture of the replay; the last one ends the ticking."""
     tape = tape_of(run)
-    st.html(replay.replay_html(run, tape.seconds))
+    session.draw(replay.replay_html(run, tape.seconds))
     if tape.since is not None and not tape.playing:
         tape.pause()
         st.rerun()
@@ -66,7 +66,7 @@ def live(run) -> None:
 def main() -> None:
     if session.query("run") or session.query("job"):
         st.switch_page("pages/compare.py", query_params={k: v for k in ("run", "job") if (v := session.query(k))})
-    st.html('<div class="sl lead"><h1>See what a language model does with your prompt</h1>'
+    session.draw('<div class="sl lead"><h1>See what a language model does with your prompt</h1>'
             "<p>A language model writes one token at a time; a small draft model can guess a few ahead, and the large one checks the guesses in a "
             "single pass. SpecLens runs both ways side by side, on this computer and with real models, and shows which guesses survived, what put "
             "the others right and what each round cost. Then it says plainly whether it paid.</p></div>")
@@ -80,9 +80,10 @@ def main() -> None:
         session.say(trouble, "note")
         return
     player(run)
-    st.html(f'<p class="sl quiet small">{html.escape(replay.provenance(run))}</p>')
+    session.draw(f'<p class="sl quiet small">{html.escape(replay.provenance(run))}</p>')
     with st.expander("The whole result"):
-        st.html(replay.card(run.id))
+        session.draw(replay.card(run.id))
 
 
 main()
+session.warm_up()

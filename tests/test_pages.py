@@ -369,6 +369,15 @@ def labelled(at: AppTest, label: str):
     return next(b for b in at.button if b.label == label)
 
 
+def test_half_a_surrogate_pair_from_an_imported_file_is_survived(engine):
+    import json
+    data = json.loads(to_json(sample_run()))
+    data["prompt"]["text"], data["name"] = "a\ud800b\x00c", "n\udfff"
+    kept = cache.store().import_json(json.dumps(data).encode())
+    assert list(app("runs").dataframe[0].value["Name"]) == ["n?"]
+    assert "sl card" in page_html(app(run=kept))
+
+
 def test_delete_can_be_undone(engine):
     kept = cache.store().save(sample_run(seed=1))
     at = ticked(kept)

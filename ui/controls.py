@@ -12,7 +12,7 @@ from engine.models.registry import Entry
 from engine.request import CompareRequest
 from engine.trace import Run, Sampling, Settings
 from ui.pairline import pair_html
-from ui.session import keep, put, remembered
+from ui.session import draw as draw_html, keep, put, remembered, showable
 
 PRESETS = {
     "Explain": "Explain photosynthesis step by step.",
@@ -48,7 +48,7 @@ def draw(models: list[Entry]) -> CompareRequest:
         _prompt()
     with right:
         _models(models)
-        st.html(pair_html(request()))
+        draw_html(pair_html(request()))
     method()
     return request()
 
@@ -175,7 +175,7 @@ def request_of(run: Run) -> CompareRequest:
 def fill(asked: CompareRequest) -> None:
     """Set the controls to `asked`. Only before they are drawn in this pass, or from another page."""
     s, p = asked.settings, asked.settings.sampling
-    put({"prompt": asked.prompt, "preset": next((n for n, t in PRESETS.items() if t == asked.prompt), OWN), "system": asked.system or "",
+    put({"prompt": showable(asked.prompt), "preset": next((n for n, t in PRESETS.items() if t == asked.prompt), OWN), "system": showable(asked.system or ""),
          "raw": asked.raw, "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
          "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "temperature": float(p.temperature), "top_k": p.top_k,
          "top_p": float(p.top_p), "min_p": float(p.min_p), "penalty": float(p.repetition_penalty), "seed": p.seed, "tokens": s.max_tokens,

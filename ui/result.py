@@ -9,6 +9,7 @@ import streamlit as st
 
 from engine.analysis.metrics import metrics
 from engine.trace import Run
+from ui import session
 from ui.card import card_html
 from ui.ribbon import tokens_of
 from ui.rounds import round_count, round_html
@@ -24,9 +25,9 @@ def show(run: Run, key: str = "result") -> None:
     """Card, stepper and charts of one run. `key` keeps two runs on one page apart."""
     figures, card, _ = drawn(run)
     with st.container(horizontal=True, vertical_alignment="center", key=f"{key}-head"):
-        st.html(f'<span class="sl quiet runname">{html.escape(run.name or "Run of " + when(run))}</span>')
+        session.draw(f'<span class="sl quiet runname">{html.escape(run.name or "Run of " + when(run))}</span>')
         share(run, figures, certificate(run), theme(), key)
-    st.html(card)
+    session.draw(card)
     stepper(run, key)
     charts(run, key)
 
@@ -91,7 +92,7 @@ def stepper(run: Run, key: str) -> None:
                           help="One verifier pass: what was proposed, how it was judged, what was thrown away.")
             st.button("▶", on_click=move, args=(1,), key=f"{key}.forward", disabled=st.session_state[place] >= count,
                       help="The next round", **({"shortcut": "K"} | shortcuts))
-        st.html(round_html(run, st.session_state[place] - 1, drawn(run)[2]))
+        session.draw(round_html(run, st.session_state[place] - 1, drawn(run)[2]))
 
 
 @st.fragment

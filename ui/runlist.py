@@ -8,6 +8,7 @@ from typing import Sequence
 import streamlit as st
 
 from cache.summary import Summary
+from ui.session import showable
 
 DAMAGED = "damaged"
 
@@ -21,7 +22,7 @@ def statuses(runs: Sequence[Summary]) -> list[str]:
 
 
 def models(runs: Sequence[Summary]) -> list[str]:
-    return sorted({m for s in runs for m in (s.verifier, s.draft) if m})
+    return sorted({showable(m) for s in runs for m in (s.verifier, s.draft) if m})
 
 
 def chosen(runs: Sequence[Summary], text: str, status: str, model: str) -> list[Summary]:
@@ -30,7 +31,7 @@ def chosen(runs: Sequence[Summary], text: str, status: str, model: str) -> list[
 
     def passes(s: Summary) -> bool:
         where = " ".join((s.id, s.name, s.prompt, s.verifier, s.draft, s.status)).casefold()
-        return all(w in where for w in wanted) and status in ("all", status_of(s)) and model in ("all", s.verifier, s.draft)
+        return all(w in where for w in wanted) and status in ("all", status_of(s)) and model in ("all", showable(s.verifier), showable(s.draft))
 
     return [s for s in runs if passes(s)]
 
@@ -46,10 +47,10 @@ def table(runs: Sequence[Summary], ticked: Sequence[str]) -> list[str]:
     ids = [s.id for s in runs]
     data = pd.DataFrame({
         "When (UTC)": pd.to_datetime([s.created or None for s in runs], utc=True, errors="coerce").tz_localize(None),
-        "Name": [s.name for s in runs],
-        "Prompt": [s.prompt if not s.damaged else s.damaged for s in runs],
-        "Verifier": [s.verifier for s in runs],
-        "Draft": [s.draft for s in runs],
+        "Name": [showable(s.name) for s in runs],
+        "Prompt": [showable(s.damaged or s.prompt) for s in runs],
+        "Verifier": [showable(s.verifier) for s in runs],
+        "Draft": [showable(s.draft) for s in runs],
         "γ": pd.array([s.gamma for s in runs], dtype="Int64"),
         "T": [s.temperature for s in runs],
         "Tokens": [None if s.damaged else s.tokens for s in runs],

@@ -7,8 +7,6 @@ survive a lost connection lives here: runs are in the store, running jobs in the
 from __future__ import annotations
 
 import html
-import threading
-import time
 import uuid
 
 import streamlit as st
@@ -23,23 +21,16 @@ def setup() -> None:
     navigation.through_the_front_door()
     owner()
     st.session_state.setdefault(MEMORY, {})
-    _warm_up()
     st.html(f"<style>{theme.css()}{live.CSS}</style>")
 
 
-@st.cache_resource(show_spinner=False)
-def _warm_up() -> threading.Thread:
-    """Import what tables and charts need once the first screen is up: the first switch to them would wait for it."""
-    def load() -> None:
-        time.sleep(1.0)
-        import altair  # noqa: F401
-        import pandas  # noqa: F401
+def warm_up() -> None:
+    """Every page calls this last: what tables and charts need is imported once all is drawn, not at the first switch to them.
 
-        import ui.charts  # noqa: F401
-
-    thread = threading.Thread(target=load, name="speclens-warm-up", daemon=True)
-    thread.start()
-    return thread
+    On the page's own thread. Two threads that import pandas at once, or this one and the worker's torch, can see it half made.
+    """
+    import altair  # noqa: F401
+    import pandas  # noqa: F401
 
 
 def owner() -> str:
@@ -89,7 +80,17 @@ def set_query(**values: str | None) -> None:
             st.query_params[name] = value
 
 
+def showable(text: str) -> str:
+    """Text that can be sent to a browser: half a surrogate pair, which only an imported file can hold, becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def draw(body: str, **how) -> None:
+    """`st.html` for anything that may hold text of a prompt, a model or a file. The body is escaped already."""
+    st.html(showable(body), **how)
+
+
 def say(text: str, kind: str = "error") -> None:
     """One plain sentence in a coloured box. The text is data: escaped, never Markdown."""
     role = "alert" if kind == "error" else "status"
-    st.html(f'<div class="sl-say sl-say-{kind}" role="{role}">{html.escape(text)}</div>')
+    draw(f'<div class="sl-say sl-say-{kind}" role="{role}">{html.escape(text)}</div>')
