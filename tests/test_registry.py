@@ -369,9 +369,17 @@ def test_a_precision_the_device_cannot_do_falls_back_and_says_so(monkeypatch):
         return convert(self, *arguments, **named)
 
     monkeypatch.setattr(torch.Tensor, "to", no_bfloat16)
-    r = device.resolve("cpu", "auto")
-    assert (r.dtype, r.asked_dtype) == ("float32", "auto")
+    r = device.resolve("cpu", "bfloat16")
+    assert (r.dtype, r.asked_dtype) == ("float32", "bfloat16")
     assert r.notes == ("Precision bfloat16 is not available on cpu; float32 was used.",)
+
+
+def test_a_cpu_without_bfloat16_units_computes_in_float32(monkeypatch):
+    for words, dtype in (("fpu avx2 fma", "float32"), ("avx2 avx512bw avx512vl avx512dq", "bfloat16"), ("fp asimd bf16", "bfloat16")):
+        monkeypatch.setattr(device.Path, "read_text", lambda self, words=words: f"flags : {words}")
+        device.cpu_has_bfloat16.cache_clear()
+        assert device.default_dtype("cpu") == dtype
+    device.cpu_has_bfloat16.cache_clear()
 
 
 def test_a_device_that_can_do_nothing_falls_back_to_the_cpu(monkeypatch):

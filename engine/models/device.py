@@ -1,13 +1,16 @@
 """Which device and precision a model really runs in, settled once, before it loads.
 
-"auto" takes the best device there is, and there bfloat16 on cpu and cuda, float16 on mps. What was asked for and cannot
+"auto" takes the best device there is, and there bfloat16 on cuda, float16 on mps, and on a cpu bfloat16 where it has
+the units for it, else float32. What was asked for and cannot
 be had falls back, and a note says so: speeds can only be compared where the real device is known. The mps and cuda
 lines have not been tried on such hardware.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
@@ -60,12 +63,25 @@ def resolve(device: str = "auto", dtype: str = "auto") -> Resolved:
 
 
 def default_dtype(device: str) -> str:
-    """The precision "auto" stands for on a device."""
+    """The precision "auto" stands for on a device. On a CPU that is bfloat16 only where it multiplies bfloat16 blocks:
+    elsewhere a block of five rows costs as much as five single rows, and speculation could never pay."""
+    if device == "cpu":
+        return "bfloat16" if cpu_has_bfloat16() else "float32"
     return "float16" if device == "mps" else "bfloat16"
 
 
+@functools.cache
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU has the vector units that torch's bfloat16 products need; False where the system does not say."""
+    try:
+        words = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return False
+    return {"avx512bw", "avx512vl", "avx512dq"} <= words or bool({"avx_ne_convert", "amx_bf16", "bf16"} & words)
+
+
 def synchronise(device: str) -> None:
-    """Wait until the device has done all it was given, so that a clock may be read."""
+    """Wait until the device has done all it was given, so that a clock may be read. mps never ran in our tests."""
     import torch
 
     if device == "cuda":

@@ -9,6 +9,7 @@ from typing import Sequence
 from engine.errors import RequestError
 from engine.machine import memory_available, memory_total
 from engine.models import cost
+from engine.models.device import default_dtype
 from engine.models.source import config
 
 _GB = 2**30  # memory is sold in these and called GB
@@ -42,7 +43,9 @@ def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, devi
     `held`: bytes that some of them take already, so that a loaded model does not count against itself. RequestError if
     one of them is not here. The working memory is an estimate; the rest is exact but for allocator waste.
     """
-    width = 4 if dtype == "float32" else 2  # "auto" is a half precision on every device
+    if dtype == "auto":  # without torch an accelerator is not known here; all of them take a half precision
+        dtype = default_dtype("cpu" if device == "auto" and sys.platform != "darwin" else device)
+    width = 4 if dtype == "float32" else 2
     parts, seen = [], set()
     for name in names:
         facts = config(name)

@@ -18,6 +18,7 @@ from engine.errors import RequestError
 from engine.models import llama
 from engine.models.copy_head import CopyHead, CopySession
 from engine.models.cost import flops_per_token
+from engine.models.device import synchronise
 from engine.numerics import torch as numerics
 from engine.tokens import Vocabulary
 from engine.trace import ModelFacts
@@ -33,15 +34,15 @@ class TransformersSession:
 
     def __init__(self, network: nn.Module, rewindable: bool, rows: int | None):
         self.network, self.rows, self.length = network, rows, 0
-        # transformers before 5.23 calls it past_key_values, and swallows any other name without a word.
-        self.keyword = "cache" if "cache" in inspect.signature(network.forward).parameters else "past_key_values"
+        self.keyword = cache_keyword(network)
         self.cache = transformers.DynamicCache() if rewindable else transformers.DynamicCache(config=network.config)
 
     def feed(self, ids: Tensor, last: int) -> Tensor | None:
         # logits_to_keep=0 would score every position, so a prefill scores one and drops it.
         logits = self.network(ids[None], use_cache=True, logits_to_keep=max(last, 1), **{self.keyword: self.cache}).logits[0]
         self.length += len(ids)
-        return logits[:, : self.rows].float() if last else None
+        # A few architectures know no logits_to_keep and score every position whatever they are told.
+        return logits[len(logits) - last :, : self.rows].float() if last else None
 
     def rewind(self, count: int) -> None:
         self.cache.crop(-count)
@@ -106,6 +107,8 @@ class TorchModel:
         self.asynchronous = device.type != "cpu"
         self._rows = rows
         self._lean = llama.fuse(network, rows)
+        if self._lean is None:
+            cache_keyword(network)
 
     @property
     def anchor(self) -> Tensor:
@@ -126,10 +129,7 @@ class TorchModel:
 
     def synchronise(self) -> None:
         """Wait until the device has done all it was given; called before a clock is read."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        elif self.device.type == "mps":  # never run by our tests
-            torch.mps.synchronize()
+        synchronise(self.device.type)
 
     def close(self) -> None:
         self.network = self._lean = self.support = self.to_draft = self._copies = None
@@ -138,6 +138,18 @@ class TorchModel:
             torch.cuda.empty_cache()
         elif self.device.type == "mps":
             torch.mps.empty_cache()
+
+
+def cache_keyword(network: nn.Module) -> str:
+    """What the network's forward calls its cache. transformers before 5.23 says past_key_values, and a forward swallows
+    any other name without a word. RequestError if it takes no cache at all: each token would be read without its text.
+    """
+    known = inspect.signature(network.forward).parameters
+    for name in ("cache", "past_key_values"):
+        if name in known:
+            return name
+    raise RequestError(f"{type(network).__name__} keeps no key-value cache in transformers {transformers.__version__}, so it cannot be read "
+                       "token by token; choose another model.")
 
 
 def can_rewind(network: nn.Module) -> bool:
