@@ -164,6 +164,13 @@ def test_a_recurrent_network_is_refused_in_a_pair_and_runs_alone(name):
         session.rewind(1)
 
 
+def test_a_network_without_a_cache_is_refused():
+    """Its forward would swallow the cache and read each token without the text before it."""
+    net = transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(vocab_size=WIDTH, n_embd=32, n_layer=1, n_head=2))
+    with pytest.raises(RequestError, match="^OpenAIGPTLMHeadModel keeps no key-value cache"):
+        model(net)
+
+
 # -------------------------------------------------------------------------------------------------- a draft with a map
 
 
