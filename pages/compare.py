@@ -21,7 +21,8 @@ def asking() -> None:
     job = jobs.current()
     active = job is not None and job.snapshot().active
     with st.container(horizontal=True, vertical_alignment="center", key="run-row"):
-        run = st.button("Run", type="primary", width=110, disabled=active, help="Both sides answer the prompt, one after the other.", key="compare.run")
+        run = st.button("Run", type="primary", width=110, disabled=active, key="compare.run",
+                        help="Both sides answer the prompt, one after the other.")
         stop = st.button("Stop", width=110, disabled=not active, help="Ends after the current token; what was written is kept.",
                          key="compare.stop")
         _changed(asked)
@@ -45,7 +46,8 @@ def _changed(asked) -> None:
     if not differs:
         return
     more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
-    session.draw(f'<span class="sl quiet" role="status">Settings changed since the run below: {", ".join(differs[:3])}{more}.</span>', width="content")
+    session.draw(f'<span class="sl quiet" role="status">Settings changed since the run below: {", ".join(differs[:3])}{more}.</span>',
+                 width="content")
     st.button("Take the run's settings", type="tertiary", on_click=controls.fill, args=(jobs.asked_for(shown),), key="compare.takeback")
 
 

@@ -68,14 +68,16 @@ def actions(ticked: list, shown: int, all_runs: int) -> None:
         with st.popover("Rename", disabled=len(sound) != 1 or len(ticked) != 1):
             if len(sound) == 1:
                 rename(sound[0])
-        if st.button(f"Delete {len(ticked)}" if len(ticked) > 1 else "Delete", disabled=not ticked, help="Kept for 30 days; Undo brings it back."):
+        if st.button(f"Delete {len(ticked)}" if len(ticked) > 1 else "Delete", disabled=not ticked,
+                     help="Kept for 30 days; Undo brings it back."):
             delete(ticked)
         if len(sound) == 1 and len(ticked) == 1:
             run = attempt(jobs.load, sound[0].id)
             if run is not None:
                 share(run, result.drawn(run)[0], result.certificate(run), result.theme(), "runs")
         count = f"{shown} of {all_runs} runs" if shown != all_runs else f"{all_runs} run{'' if all_runs == 1 else 's'}"
-        session.draw(f'<span class="sl quiet">{count}{f", {len(ticked)} ticked" if ticked else ". Tick one to open it, two to compare them"}.</span>', width="content")
+        hint = f", {len(ticked)} ticked" if ticked else ". Tick one to open it, two to compare them"
+        session.draw(f'<span class="sl quiet">{count}{hint}.</span>', width="content")
     for one in (s for s in ticked if s.damaged):
         session.say(f"{one.id}: {one.damaged}")
 
