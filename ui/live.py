@@ -10,7 +10,7 @@ from engine.trace import Run
 from ui.grow import SIDES, growing, so_far
 from ui.ribbon import ribbon_html, tokens_of
 
-TAIL = 400  # tokens of a growing ribbon that are drawn; the card shows all of them
+TAIL = 160  # rounds of a growing ribbon that are drawn twice a second, beside a model that wants the time; the card shows all
 TITLES = {"plain": "Verifier only", "speculative": "Speculative"}
 
 CSS = """
