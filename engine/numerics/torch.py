@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from engine.trace import Sampling
@@ -101,20 +102,32 @@ def filtered(logits: Tensor, s: Sampling) -> Distribution:
         best, ids = best_of(z, min(s.top_k, width))
         p = best.softmax(-1)
     else:
-        every = z.softmax(-1)
-        for count in NUCLEUS:
-            # Looking at the mass is free on the CPU; elsewhere it would be a trip to the host, and sorting is fast.
-            if count < width and z.device.type == "cpu":
-                p, ids = best_of(every, count)
-                if bool((p.sum(-1) >= s.top_p).all()):
-                    break
-        else:
-            p, ids = every.sort(-1, descending=True)
+        p, ids = _nucleus(z.softmax(-1), s.top_p)
     if s.top_p < 1:
         p = torch.where(p.cumsum(-1) - p < s.top_p, p, 0.0)  # the best is kept always
     if s.min_p:
         p = torch.where(p >= s.min_p * p[:, :1], p, 0.0)
     return Distribution(p / p.sum(-1, keepdim=True), ids)
+
+
+def _nucleus(every: Tensor, mass: float) -> tuple[Tensor, Tensor]:
+    """Sorted probabilities and their ids, at least as many of each row as hold `mass`.
+
+    On the CPU looking at a row's mass is free, and the few rows that need more than NUCLEUS candidates are looked at
+    again; elsewhere looking would be a trip to the host, and sorting is fast.
+    """
+    width = every.shape[-1]
+    if every.device.type != "cpu" or width <= NUCLEUS[0]:
+        return every.sort(-1, descending=True)
+    p, ids = best_of(every, NUCLEUS[0])
+    for count in (*NUCLEUS[1:], width):
+        short = (p.sum(-1) < mass).nonzero().view(-1)
+        if not len(short) or p.shape[-1] == width:
+            break
+        missing = (0, min(count, width) - p.shape[-1])  # the other rows get candidates without probability
+        p, ids = F.pad(p, missing), F.pad(ids, missing)
+        p[short], ids[short] = every[short].topk(p.shape[-1])
+    return p, ids
 
 
 def best_of(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -165,7 +178,7 @@ def proposal(drawn: Sequence[tuple[Distribution, Tensor, Tensor]], support: Tens
         columns = None if named[0][1] is None else torch.cat([columns for _, columns in named])
         return Proposal(ids, q, torch.cat([p for p, _ in named]), columns)
     # A filter that kept another number of candidates for some rows: lay them all over the whole vocabulary.
-    rows = [p.new_zeros(1, width).scatter_(1, torch.arange(p.shape[-1], device=p.device)[None] if columns is None else columns, p)
+    rows = [p.new_zeros(1, width).scatter_add_(1, torch.arange(p.shape[-1], device=p.device)[None] if columns is None else columns, p)
             for p, columns in named]
     return Proposal(ids, q, torch.cat(rows), None)
 
@@ -210,7 +223,7 @@ def judge_to_host(p: Distribution, proposal: Proposal | None, uniform: Sequence[
     q_row = proposal.probabilities.index_select(0, at) * (accepted < k)
     if proposal.support is not None or proposal.probabilities.shape[-1] != width:
         columns = torch.arange(q_row.shape[-1], device=q_row.device)[None] if proposal.support is None else proposal.support.index_select(0, at)
-        q_row = q_row.new_zeros(1, width).scatter_(1, columns, q_row)
+        q_row = q_row.new_zeros(1, width).scatter_add_(1, columns, q_row)  # a candidate without probability may repeat an id
     ids = None if p.ids is None else p.ids.index_select(0, accepted)
     residual = (p_row - (q_row if ids is None else q_row.gather(1, ids))).clamp(min=0)
     # p = q to the last bit leaves no residual; a rejection is then a rounding accident of measure zero.
