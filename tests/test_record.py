@@ -27,7 +27,7 @@ torch.set_num_threads(1)
 # ---------------------------------------------------------------------------------------------------------- the record
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=1), Sampling(0.7, top_k=4, seed=2)])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=1), Sampling(0.7, top_k=4, seed=2), Sampling(1.0, repetition_penalty=1.8, seed=3)])
 def test_the_trace_holds_the_chances_that_were_used(sampling):
     """p and q of every proposal, the draw that judged it, and the raw scores' statistics, all recomputed here."""
     verifier, draft = ScriptedModel(noise(WIDTH, 1), WIDTH), ScriptedModel(noise(WIDTH, 2), WIDTH)
