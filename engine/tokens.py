@@ -11,7 +11,7 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -245,6 +245,7 @@ class Assembler:
 
 # Characters that draw nothing though Unicode calls them letters, symbols or marks.
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
+_UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"))
 _SHOWN = {" ": "·", "\t": "→", "\n": "⏎"}
 _SIGNS = frozenset("·→⏎⟨⟩")  # our own signs, when they are typed, are shown by number: no two texts look alike
 
@@ -259,6 +260,7 @@ def visible(text: str) -> str:
     return "".join(_shown(c, i == 0) for i, c in enumerate(text))
 
 
+@lru_cache(maxsize=65536)  # a ribbon names the same few thousand tokens again and again
 def label(raw: bytes, special: bool = False) -> str:
     """A token's short readable name from its bytes: ⟨im_end⟩ for a special one, visible text for others, "byte F0" for
     part of a character."""
@@ -266,17 +268,28 @@ def label(raw: bytes, special: bool = False) -> str:
         text = raw.decode()
     except UnicodeDecodeError:
         return ("byte " if len(raw) == 1 else "bytes ") + raw.hex(" ").upper()
-    return f"⟨{text.strip('<>[]|｜') or text}⟩" if special else visible(text)
+    if not special or not text:
+        return visible(text)
+    return f"⟨{visible(text.strip('<>[]|｜') or text)}⟩"
+
+
+def hidden(c: str) -> bool:
+    """Whether a character shows nothing, or reorders what follows it: controls, direction marks, blanks but the plain
+    space, tab and line break, which have signs of their own."""
+    return c not in _SHOWN and (unicodedata.category(c) in _UNSEEN or c in _BLANK)
+
+
+def code_name(c: str) -> str:
+    """What stands between ⟨ ⟩ for a character that is not drawn."""
+    return {"\r": "CR", "\x00": "NUL"}.get(c, f"U+{ord(c):04X}")
 
 
 def _shown(c: str, leading: bool) -> str:
     if c in _SHOWN:
         return _SHOWN[c]
-    kind = unicodedata.category(c)
-    hidden = (kind in ("Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp") or c in _BLANK or c in _SIGNS
-              or 0xFE00 <= ord(c) <= 0xFE0F or 0xE0100 <= ord(c) <= 0xE01EF
-              or (leading and kind.startswith("M")))  # a mark with no letter before it lands on the neighbour
-    return f"⟨U+{ord(c):04X}⟩" if hidden else c
+    by_name = (hidden(c) or c in _SIGNS or 0xFE00 <= ord(c) <= 0xFE0F or 0xE0100 <= ord(c) <= 0xE01EF
+               or (leading and unicodedata.category(c).startswith("M")))  # a mark with no letter before it lands on the neighbour
+    return f"⟨{code_name(c)}⟩" if by_name else c
 
 
 def lone_surrogate(text: str) -> int | None:

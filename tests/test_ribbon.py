@@ -6,10 +6,11 @@ from html.parser import HTMLParser
 
 from hypothesis import given, strategies as st
 
+from engine.tokens import label
 from engine.trace import Generation, Round
 from tests.sample import sample_run
 from ui import ribbon, rounds
-from ui.ribbon import ribbon_html, text_of, tokens_from, tokens_of, visible
+from ui.ribbon import ribbon_html, text_of, tokens_from, tokens_of
 
 OURS = {"div", "span", "i", "wbr", "p", "b", "dl", "dt", "dd", "abbr"}
 
@@ -132,12 +133,12 @@ def test_hostile_text_is_shown_and_never_markup():
 
 def test_white_space_tokens_look_different_and_keep_their_text():
     pieces = ["\n", " variety", "  ", "\t", "", "a\u00a0b", "variety", "a b", "\r", "\u200b", "\x00"]
-    assert len({visible(p.encode().hex()) for p in pieces}) == len(pieces)
-    assert all(visible(p.encode().hex()).strip() for p in pieces)
+    assert len({label(p.encode()) for p in pieces}) == len(pieces)
+    assert all(label(p.encode()).strip() for p in pieces)
     shown = tokens_from([Round(emitted=(i,)) for i in range(len(pieces))], hexes(*(p.encode() for p in pieces)))
     assert [text_of(t) for t in shown] == pieces
     assert len({ribbon_html([t]).split("data-d")[0] + ribbon_html([t]).split(">", 3)[3] for t in shown}) == len(pieces)
-    assert visible(b"<|im_end|>".hex(), special=True) == "⟨im_end⟩" and visible(b"</s>".hex(), special=True) == "⟨/s⟩"
+    assert label(b"<|im_end|>", special=True) == "⟨im_end⟩" and label(b"</s>", special=True) == "⟨/s⟩"
 
 
 def test_direction_marks_and_nul_are_named():

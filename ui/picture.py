@@ -13,9 +13,9 @@ import unicodedata
 from html import escape
 from typing import Sequence
 
+from engine.tokens import label, visible
 from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, PLAIN, REJECTED, Run
 from ui.card import SIDES, all_notes, caption, first_split, key_figures, share, span_of, time_shares
-from ui.letters import special_name, visible
 from ui.ribbon import RibbonToken, tokens_of
 from ui.theme import MONO, SANS, STATES, Colours, colours
 
@@ -96,11 +96,8 @@ def cells(words: str) -> int:
 def face(token: RibbonToken) -> str:
     """A token as one visible string; the letter that a token completes stands after its bytes."""
     if token.special:
-        return f"⟨{special_name(bytes.fromhex(token.bytes))}⟩"
-    return (
-        "".join(f"⟨{part}⟩" if kind == "byte" else visible(part.encode("utf-8").hex()) for kind, part in token.pieces)
-        or "⟨empty⟩"
-    )
+        return label(bytes.fromhex(token.bytes), True)
+    return "".join(f"⟨{part}⟩" if kind == "byte" else visible(part) for kind, part in token.pieces) or "⟨empty⟩"
 
 
 def ribbon_lines(

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Iterable, Sequence
 
-from engine.trace import ACCEPTED, CORRECTION, BONUS, DISCARDED, PLAIN, REJECTED, Generation, Round, Run
-from ui.letters import Piece, code_name, cut, hidden, special_name, visible
+from engine.tokens import code_name, hidden, label as name_of
+from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, PLAIN, REJECTED, Generation, Round, Run
+from ui.letters import Piece, cut
 from ui.theme import STATES
 
 
@@ -72,7 +73,7 @@ def tokens_from(
         raw = tokens.get(token, "")
         pieces, rest, finished = cut(waiting, b"" if token in special else bytes.fromhex(raw))
         if answer is not None:
-            best = tuple((visible(tokens.get(t, ""), t in special), p) for t, p in _at(answer.top, index) or ())
+            best = tuple((name_of(bytes.fromhex(tokens.get(t, "")), t in special), p) for t, p in _at(answer.top, index) or ())
             detail.update(entropy=_at(answer.entropy, index), probability=_at(answer.probability, index), top=best)
         shown.append(
             RibbonToken(token, raw, state, token in special, index=index, pieces=pieces, joined=finished, **detail)
@@ -174,7 +175,7 @@ def _face(token: RibbonToken) -> tuple[str, str, str]:
     not made.
     """
     if token.special:
-        return "", "", f'<i class="k e" data-m="⟨{_attribute(special_name(bytes.fromhex(token.bytes)))}⟩"></i>'
+        return "", "", f'<i class="k e" data-m="{_attribute(name_of(bytes.fromhex(token.bytes), True))}"></i>'
     if not token.pieces:
         return "", "", '<i class="k" data-m="⟨empty⟩"></i>'
     out, lead, text = [], "", text_of(token)
@@ -220,7 +221,7 @@ def details(token: RibbonToken) -> str:
     elif token.index is not None:
         where += f" · token {token.index + 1}"
     lines = [
-        visible(token.bytes, token.special) + "   " + where,
+        name_of(bytes.fromhex(token.bytes), token.special) + "   " + where,
         f"id {token.id} · bytes {' '.join(token.bytes[i : i + 2] for i in range(0, len(token.bytes), 2)).upper() or 'none'}",
     ]
     if token.joined and any(kind == "byte" for kind, _ in token.pieces):
