@@ -38,13 +38,13 @@ def main() -> None:
     p.add_argument("--tokens", type=int, default=128)
     p.add_argument("--gamma", type=int, default=4)
     p.add_argument("--best-gamma", type=int, nargs="*", default=[1, 2, 3, 4, 6], help="γ tried on the structured prompts, ours only")
-    p.add_argument("--dtype", default="bfloat16")
+    p.add_argument("--dtype", default="auto")
     p.add_argument("--repeats", type=int, default=1)
     p.add_argument("--json")
     a = p.parse_args()
     verifier, draft = registry.load("bundled:smollm2-135m", dtype=a.dtype), registry.load("bundled:smollm2-draft", dtype=a.dtype)
     peer_draft = PeerDraft(draft, verifier.width)
-    found: dict = {"dtype": a.dtype, "gamma": a.gamma, "tokens": a.tokens, "prompts": a.prompts, "threads": torch.get_num_threads()}
+    found: dict = {"dtype": verifier.facts.dtype, "gamma": a.gamma, "tokens": a.tokens, "prompts": a.prompts, "threads": torch.get_num_threads()}
     chosen = [prompts.build(verifier.vocabulary, text) for text in ALL[: a.prompts]]
     for name, sampling in SAMPLINGS.items():
         settings = Settings(gamma=a.gamma, max_tokens=a.tokens, sampling=sampling)
@@ -71,7 +71,7 @@ def main() -> None:
         found[name]["structured, best gamma"] = best
         print(f"  speculative / plain on structured prompts by γ: {', '.join(f'{g}: {v:.2f}×' for g, v in best.items())}", flush=True)
     found["resident GB"] = psutil.Process().memory_info().rss / 1e9
-    print(f"resident memory with both models (and the peer's copies of nothing): {found['resident GB']:.2f} GB")
+    print(f"resident memory with both models: {found['resident GB']:.2f} GB ({verifier.facts.dtype}, {found['threads']} threads)")
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump(found, f, indent=1)

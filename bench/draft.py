@@ -26,7 +26,7 @@ from engine.trace import Sampling, Settings
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--tokens", type=int, default=128)
-    p.add_argument("--dtype", default="bfloat16")
+    p.add_argument("--dtype", default="auto")
     p.add_argument("--temperature", type=float, default=0.7)
     a = p.parse_args()
     verifier, draft = registry.load("bundled:smollm2-135m", dtype=a.dtype), registry.load("bundled:smollm2-draft", dtype=a.dtype)
@@ -36,7 +36,7 @@ def main() -> None:
         s = Settings(max_tokens=a.tokens, sampling=Sampling(temperature=a.temperature, seed=seed))
         ids = [*prompt.ids, *drain(decode(verifier, None, prompt.ids, s, watch=False)).ids]
         overlaps += overlap(verifier, draft, ids, len(prompt.ids), a.temperature)
-    print(f"alpha {statistics.mean(overlaps):.3f} over {len(overlaps)} positions, temperature {a.temperature}, {a.dtype}")
+    print(f"alpha {statistics.mean(overlaps):.3f} over {len(overlaps)} positions, temperature {a.temperature}, {verifier.facts.dtype}")
     print("c {:.3f} (draft {:.2f} ms, verifier {:.2f} ms a token)".format(*cost(verifier, draft, ids)))
 
 

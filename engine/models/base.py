@@ -40,7 +40,7 @@ class Model(Protocol):
     support: Any  # device array (width,) of vocabulary ids, for a draft that scores only some ids; None: all
     width: int  # columns of the logits
     anchor: Any  # any array on the device, for those that must make another beside it
-    can_rewind: bool  # False for recurrent layers: then it cannot be used with a draft
+    can_rewind: bool  # False for recurrent layers: then it can neither be drafted for nor draft
     asynchronous: bool  # the device works on behind our back: a clock must be read after `synchronise`
     ops: Any  # engine.numerics.<backend>: filtering, drawing and judging on the device
 

@@ -21,6 +21,25 @@ class CopyHead(NamedTuple):
     other: int
 
 
+def mixed(head: CopyHead, row: Tensor, read: Tensor) -> Tensor:
+    """A row of scores (1, width) with the head's share. `read`: the ids read so far, behind len(share) − 1 ids of −1."""
+    longest = len(head.share) - 1
+    length = len(read) - longest
+    if length < 2:
+        return row
+    windows = read.unfold(0, longest, 1)  # window j ends before id j
+    same = (windows[1:length] == windows[length]).flip(1)
+    matched = same.long().cumprod(1).sum(1)
+    after = read[longest + 1 :]  # what followed each of them
+    matched = matched * (after != head.other)
+    best = (matched * length + torch.arange(length - 1, device=row.device)).argmax(0, keepdim=True)  # the latest of the longest
+    share = head.share[matched[best]][:, None]
+    token = torch.where(after[best] == head.other, 0, after[best])[:, None]
+    scores = (row / head.temperature).log_softmax(-1) + torch.log1p(-share)
+    copied = torch.logaddexp(scores.gather(1, token), share.log())
+    return scores.scatter(1, token, copied) * head.temperature
+
+
 class CopySession:
     """A session whose scores are mixed with the copy head's. Works on the device without waiting for it."""
 
@@ -48,23 +67,7 @@ class CopySession:
         if logits is None:
             return None
         end = self.inner.length
-        return torch.cat([self._mixed(row, end - last + 1 + i) for i, row in enumerate(logits.split(1))])
-
-    def _mixed(self, row: Tensor, length: int) -> Tensor:
-        """row (1, width) after the first `length` ids."""
-        if length < 2:
-            return row
-        windows = self._read[: self._longest + length].unfold(0, self._longest, 1)  # window j ends before id j
-        same = (windows[1:length] == windows[length]).flip(1)
-        matched = same.long().cumprod(1).sum(1)
-        after = self._read[self._longest + 1 : self._longest + length]  # what followed each of them
-        matched = matched * (after != self.head.other)
-        best = (matched * length + torch.arange(length - 1, device=row.device)).argmax(0, keepdim=True)  # the latest of the longest
-        share = self.head.share[matched[best]][:, None]
-        token = torch.where(after[best] == self.head.other, 0, after[best])[:, None]
-        mixed = (row / self.head.temperature).log_softmax(-1) + torch.log1p(-share)
-        copied = torch.logaddexp(mixed.gather(1, token), share.log())
-        return mixed.scatter(1, token, copied) * self.head.temperature
+        return torch.cat([mixed(self.head, row, self._read[: self._longest + end - last + 1 + i]) for i, row in enumerate(logits.split(1))])
 
     def rewind(self, count: int) -> None:
         self.inner.rewind(count)

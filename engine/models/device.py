@@ -1,9 +1,8 @@
 """Which device and precision a model really runs in, settled once, before it loads.
 
 "auto" takes the best device there is, and there bfloat16 on cuda, float16 on mps, and on a cpu bfloat16 where it has
-the units for it, else float32. What was asked for and cannot
-be had falls back, and a note says so: speeds can only be compared where the real device is known. The mps and cuda
-lines have not been tried on such hardware.
+the units for it, else float32. What was asked for and cannot be had falls back, and a note says so: speeds can only be
+compared where the real device is known. The mps and cuda lines have not been tried on such hardware.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from engine.errors import RequestError
 
 DEVICES = ("auto", "cpu", "mps", "cuda")
 DTYPES = ("auto", "float32", "float16", "bfloat16")
-_NEXT = {  # what stands in for a precision that a device cannot do; half precision on a cpu is slower than float32
+_NEXT = {  # what stands in for a precision that a device cannot do
     "cpu": {"bfloat16": "float32", "float16": "float32"},
     "mps": {"bfloat16": "float16", "float16": "float32"},
     "cuda": {"bfloat16": "float16", "float16": "float32"},

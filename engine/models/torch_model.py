@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import time
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Sequence
 
 import torch
@@ -19,11 +19,11 @@ from engine.models import llama
 from engine.models.copy_head import CopyHead, CopySession
 from engine.models.cost import flops_per_token
 from engine.models.device import synchronise
+from engine.models.source import Source
 from engine.numerics import torch as numerics
 from engine.tokens import Vocabulary
 from engine.trace import ModelFacts
 
-DRAFT_MAP = "draft_vocabulary.safetensors"
 REWINDABLE = (DynamicLayer, DynamicSlidingWindowLayer)  # the latter is replaced by the former, which keeps all keys
 SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
@@ -101,7 +101,7 @@ class TorchModel:
             # The last entry is such a token too: it stands for ids past the vocabulary, which a padded verifier may emit.
             self.to_draft = torch.full((max(vocabulary.size, int(support.max()) + 1) + 1,), len(support), device=device)
             self.to_draft[support] = torch.arange(len(support), device=device)
-        self._copies = copies
+        self.copies = copies
         rows = None if support is None else len(support)
         self.can_rewind = can_rewind(network)
         self.asynchronous = device.type != "cpu"
@@ -125,14 +125,14 @@ class TorchModel:
             inner: Any = llama.LlamaSession(self._lean, capacity or 256)
         else:
             inner = TransformersSession(self.network, self.can_rewind, self._rows)
-        return TorchSession(self, CopySession(inner, self._copies, capacity or 256) if self._copies else inner)
+        return TorchSession(self, CopySession(inner, self.copies, capacity or 256) if self.copies else inner)
 
     def synchronise(self) -> None:
         """Wait until the device has done all it was given; called before a clock is read."""
         synchronise(self.device.type)
 
     def close(self) -> None:
-        self.network = self._lean = self.support = self.to_draft = self._copies = None
+        self.network = self._lean = self.support = self.to_draft = self.copies = None
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -148,8 +148,8 @@ def cache_keyword(network: nn.Module) -> str:
     for name in ("cache", "past_key_values"):
         if name in known:
             return name
-    raise RequestError(f"{type(network).__name__} keeps no key-value cache in transformers {transformers.__version__}, so it cannot be read "
-                       "token by token; choose another model.")
+    raise RequestError(f"{type(network).__name__} keeps no key-value cache in transformers {transformers.__version__}, so it cannot "
+                       "be read token by token; choose another model.")
 
 
 def can_rewind(network: nn.Module) -> bool:
@@ -160,39 +160,39 @@ def can_rewind(network: nn.Module) -> bool:
     return all(type(layer) in REWINDABLE for layer in transformers.DynamicCache(config=network.config).layers)
 
 
-def load(source, device: str, dtype: str, asked_device: str, asked_dtype: str, notes: tuple[str, ...] = ()) -> TorchModel:
-    """Load a resolved source (engine.models.registry.Source) on a resolved device in a resolved precision.
+def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype: str, notes: tuple[str, ...] = ()) -> TorchModel:
+    """Load a resolved source on a resolved device in a resolved precision.
 
     Raises RequestError in one sentence where transformers cannot read the model.
     """
     started = time.monotonic()
-    folder = Path(source.folder)
     try:
         network = transformers.AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False, use_safetensors=True)
+            str(source.folder), dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False, use_safetensors=True)
     except Exception as e:
         first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
         raise RequestError(f"{source.name} could not be loaded by transformers {transformers.__version__}: {first}") from e
     network.eval().requires_grad_(False)
     network.to(device)
-    vocabulary = Vocabulary.load(getattr(source, "tokenizer_folder", None) or folder, source.title)
+    vocabulary = Vocabulary.load(source.tokenizer_folder, source.title)
     support = copies = None
-    if (folder / DRAFT_MAP).exists():
-        stored = load_file(folder / DRAFT_MAP, device=device)
+    if source.draft_vocabulary is not None:
+        stored = load_file(source.draft_vocabulary, device=device)
         support = stored["to_verifier"].long()
         if "copy_share" in stored:
             copies = CopyHead(stored["copy_share"], float(stored["copy_temperature"]), len(support))
     model = TorchModel(network, _facts(network, source, vocabulary, support, device, dtype, asked_device, asked_dtype, notes),
                        vocabulary, _ends(network, vocabulary), _defaults(network), torch.device(device), support, copies)
     model.synchronise()
-    object.__setattr__(model.facts, "load_seconds", round(time.monotonic() - started, 3))
+    model.facts = replace(model.facts, load_seconds=round(time.monotonic() - started, 3))
     return model
 
 
 def _ends(network: nn.Module, vocabulary: Vocabulary) -> tuple[int, ...]:
     """All end tokens: those of the generation config, of the config and of the tokenizer."""
     found: list[int] = []
-    for value in (network.generation_config.eos_token_id, network.config.get_text_config().eos_token_id, vocabulary.tokenizer.eos_token_id):
+    for value in (network.generation_config.eos_token_id, network.config.get_text_config().eos_token_id,
+                  vocabulary.tokenizer.eos_token_id):
         for i in value if isinstance(value, (list, tuple)) else [value]:
             if i is not None and i not in found:
                 found.append(int(i))
@@ -212,10 +212,11 @@ def _facts(network, source, vocabulary, support, device, dtype, asked_device, as
     embedding = network.get_input_embeddings()
     tied = head is None or head.weight.data_ptr() == embedding.weight.data_ptr()
     parameters = sum(p.numel() for p in network.parameters())
+    shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
     return ModelFacts(
         name=source.name, title=source.title, path=str(source.folder), revision=source.revision,
         architecture=type(network).__name__, layers=config.num_hidden_layers, width=config.hidden_size,
-        parameters=parameters, flops_per_token=flops_per_token({n: tuple(p.shape) for n, p in network.named_parameters()}, network.config.to_dict()),
+        parameters=parameters, flops_per_token=flops_per_token(shapes, network.config.to_dict()),
         vocabulary=vocabulary.size if support is None else len(support),
         context=getattr(config, "max_position_embeddings", None), tied_head=tied, weights=source.weights,
         backend="torch", backend_version=torch.__version__, device=device, asked_device=asked_device, dtype=dtype,
