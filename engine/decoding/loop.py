@@ -91,7 +91,9 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                 draft_seconds=draft.seconds if draft else 0.0, verify_seconds=verify_seconds, end=perf_counter() - start - paused, note=note))
             if trail:
                 paused += trail.hold(logits, emitted, proposed, draft, raw=s.greedy)
+            handed = perf_counter()
             yield rounds[-1]
+            paused += perf_counter() - handed  # the reader's own time is no decoding
             if ended:
                 finish = "eos"
                 break
