@@ -145,7 +145,7 @@ def test_the_app_imports_only_what_its_requirements_bring():
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     listed = {re.split(r"[<>=;\s]", line)[0].lower().replace("-", "_") for line in lines if line and not line.startswith("#")}
     listed = {{"vl_convert_python": "vl_convert"}.get(name, name) for name in listed}
-    listed |= {"mlx", "huggingface_hub", "filelock"}  # brought by mlx-lm, by transformers and by torch
+    listed |= {"mlx", "huggingface_hub"}  # brought by mlx-lm and by transformers
     allowed = listed | (set(sys.stdlib_module_names) - {"tomllib"}) | set(FLOORS)  # tomllib: not in 3.10
     for path in HOUSE:
         wrong = sorted(name for name in imports(path) if name.split(".")[0] not in allowed)
@@ -179,7 +179,8 @@ def test_every_file_is_read_by_the_oldest_python_supported():
 
 def test_nothing_is_left_for_later():
     """No marks of unfinished work, and no test that is switched off."""
-    words = [a + b for a, b in (("TO", "DO"), ("FIX", "ME"), ("raise Not", "Implemented"), ("pytest.mark.", "skip"), ("pytest.", "skip("), ("mark.", "xfail"))]
+    words = [a + b for a, b in (("TO", "DO"), ("FIX", "ME"), ("raise Not", "Implemented"), ("pytest.mark.", "skip"),
+                                ("pytest.", "skip("), ("mark.", "xfail"))]
     for path in SOURCES:
         text = path.read_text(encoding="utf-8")
         assert not [word for word in words if word in text], f"{named(path)}: {[w for w in words if w in text]}"
