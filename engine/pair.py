@@ -57,7 +57,7 @@ def check_models(verifier: Model, draft: Model | None) -> None:
     for model in (verifier, draft):
         if model is not None and not model.can_rewind:
             raise RequestError(f"{model.facts.title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be "
-                               "used in speculative decoding; choose another model, or run it verifier-only.")
+                               "used in speculative decoding; choose another model.")
     if draft is None or draft is verifier:
         return
     difference = differ(verifier.vocabulary.ids_by_token(), draft.vocabulary.ids_by_token())

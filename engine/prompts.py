@@ -27,8 +27,8 @@ def build(vocabulary: Vocabulary, text: str, system: str | None = None, raw: boo
     system text in front of the person's, for models without a system role. `context`, if given, lets a text that cannot
     fit be refused before it is read; `check_length` judges the ids.
 
-    Raises RequestError for an empty text, a NUL, half a surrogate pair or a character the
-    vocabulary lacks, and a template that refuses or drops a role.
+    Raises RequestError for an empty text, a NUL, half a surrogate pair or a character the vocabulary lacks, and for a
+    template that refuses or drops a role.
     """
     _check_text(vocabulary, text, "prompt")
     if not text.strip():

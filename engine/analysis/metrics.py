@@ -21,7 +21,7 @@ NO_TIME = "No decode time was recorded."
 
 
 def metrics(run: Run) -> dict:
-    """Every figure of `run` (DESIGN.md's definitions), with `reasons` for the undefined ones and one `sentence`."""
+    """Every figure of `run`, with `reasons` for the undefined ones and one `sentence`."""
     figures: dict = {"reasons": {}}
     rounds = run.speculative.rounds if run.speculative else ()
     figures.update(_counts(rounds))
