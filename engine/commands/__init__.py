@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Callable, Iterator, TextIO
 
 from engine.errors import RequestError
+from engine.models.device import DEVICES, DTYPES
+from engine.models.home import folder, write_atomic
+from engine.models.registry import BACKENDS
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))  # a new command is a new file
 LOG_LIMIT = 1_000_000  # bytes kept before the log begins anew
@@ -41,11 +44,20 @@ def number(kind: type, low: float, high: float, *, above: bool = False) -> Calla
     return parse
 
 
+def add_pair_options(parser: argparse.ArgumentParser, lookup: str) -> None:
+    """A verifier and what drafts for it; `lookup` says what prompt lookup does in this command."""
+    parser.add_argument("--verifier", metavar="MODEL", required=True)
+    drafter = parser.add_mutually_exclusive_group(required=True)
+    drafter.add_argument("--draft", metavar="MODEL")
+    drafter.add_argument("--lookup", action="store_true", help=lookup)
+
+
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Where and how models run, alike for every command."""
-    parser.add_argument("--backend", choices=("torch", "mlx"), default="torch", help="engine that runs the models (torch)")
-    parser.add_argument("--device", choices=("auto", "cpu", "mps", "cuda"), default="auto", help="(auto)")
-    parser.add_argument("--dtype", choices=("auto", "float32", "float16", "bfloat16"), default="auto", help="precision (auto)")
+    parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0], help=f"engine that runs the models ({BACKENDS[0]})")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="(auto)")
+    parser.add_argument("--dtype", choices=DTYPES, default="auto",
+                        help="precision; auto is half on an accelerator and on a CPU with bfloat16 units, else float32 (auto)")
     parser.add_argument("--json", metavar="PATH", help="write the result as one JSON object to PATH; - is standard output")
 
 
@@ -103,7 +115,6 @@ def write_json(data: dict, path: str) -> None:
         stream.write(text.encode()) if stream else sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        from engine.models.home import write_atomic
         write_atomic(Path(path).absolute(), text)
 
 
@@ -113,7 +124,6 @@ def printable(text: str) -> str:
 
 
 def log_path() -> Path:
-    from engine.models.home import folder
     path = folder("logs") / "engine.log"
     if path.exists() and path.stat().st_size > LOG_LIMIT:
         path.write_bytes(b"")

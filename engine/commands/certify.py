@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.commands import Progress, add_model_options, number, printable, quiet, require_writable, write_json
+from engine.commands import (Progress, add_model_options, add_pair_options, number, printable, quiet, require_writable,
+                             write_json)
 from engine.commands.compare import load, stopping
 
 
@@ -10,10 +11,7 @@ def add_parser(subparsers) -> None:
     p = subparsers.add_parser("certify", help="check that a pair decodes losslessly", allow_abbrev=False,
                               description="Check on real models that speculative decoding changes nothing but the speed. "
                                           "Exit status 0 when every check passes, 1 otherwise.")
-    p.add_argument("--verifier", metavar="MODEL", required=True)
-    drafter = p.add_mutually_exclusive_group(required=True)
-    drafter.add_argument("--draft", metavar="MODEL")
-    drafter.add_argument("--lookup", action="store_true", help="certify prompt lookup, without a draft model")
+    add_pair_options(p, lookup="certify prompt lookup, without a draft model")
     p.add_argument("--gamma", type=number(int, 1, 16), default=4, metavar="N", help="draft tokens a round, 1-16 (4)")
     p.add_argument("--max-tokens", type=number(int, 4, 1024), default=32, metavar="N", help="tokens a prompt (32)")
     add_model_options(p)

@@ -9,9 +9,10 @@ from typing import Iterator
 
 from engine.analysis.metrics import metrics
 from engine.analysis.sentence import percent, times
-from engine.commands import (Progress, add_model_options, number, printable, quiet, read_prompt_file, require_text, require_writable,
-                             write_json)
+from engine.commands import (Progress, add_model_options, add_pair_options, number, printable, quiet, read_prompt_file,
+                             require_text, require_writable, write_json)
 from engine.errors import RequestError
+from engine.models.home import folder, write_atomic
 from engine.request import CompareRequest, Done, Step
 from engine.trace import Generation, Run, Sampling, Settings, plain_data, to_json
 
@@ -23,10 +24,7 @@ def add_parser(subparsers) -> None:
     p = subparsers.add_parser("compare", help="verifier-only against speculative decoding", allow_abbrev=False,
                               description="Write one answer twice, verifier-only and speculative, and say what it cost. "
                                           "A model is bundled:NAME, a hub id, a folder or a .gguf file.")
-    p.add_argument("--verifier", metavar="MODEL", required=True)
-    drafter = p.add_mutually_exclusive_group(required=True)
-    drafter.add_argument("--draft", metavar="MODEL")
-    drafter.add_argument("--lookup", action="store_true", help="draft by prompt lookup, without a draft model")
+    add_pair_options(p, lookup="draft by prompt lookup, without a draft model")
     prompt = p.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
@@ -137,8 +135,6 @@ def _notes(run: Run) -> list[str]:
 
 
 def _save(run: Run) -> None:
-    from engine.models.home import folder, write_atomic
-
     path = folder("runs") / f"{run.id}.json"
     write_atomic(path, to_json(run))
     print(f"saved {path}", file=sys.stderr)
