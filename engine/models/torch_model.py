@@ -20,7 +20,6 @@ from engine.models.copy_head import CopyHead, CopySession
 from engine.models.cost import flops_per_token
 from engine.models.device import synchronise
 from engine.models.source import Source
-from engine.models.source import Source
 from engine.numerics import torch as numerics
 from engine.tokens import Vocabulary
 from engine.trace import ModelFacts
@@ -213,7 +212,6 @@ def _facts(network, source, vocabulary, support, device, dtype, asked_device, as
     embedding = network.get_input_embeddings()
     tied = head is None or head.weight.data_ptr() == embedding.weight.data_ptr()
     parameters = sum(p.numel() for p in network.parameters())
-    shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
     shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
     return ModelFacts(
         name=source.name, title=source.title, path=str(source.folder), revision=source.revision,
