@@ -32,7 +32,7 @@ def card_html(
     parts.append(sides_html(run, metrics, dropped=dropped, ribbons=ribbons))
     parts.append(figures_html(metrics))
     parts.append(bottom_html(metrics))
-    notes = all_notes(run, metrics)
+    notes = all_notes(run)
     if notes:
         parts.append('<ul class="notes">' + "".join(f"<li>{escape(n)}</li>" for n in notes) + "</ul>")
     parts.append(f'<p class="caption">{escape(caption(run))}{_certificate(certificate)}</p>')
@@ -53,11 +53,9 @@ def sides_html(run: Run, metrics: dict, *, dropped: bool = True, ribbons: bool =
         answer = getattr(run, side)
         if answer is None:
             continue
-        how = (
-            ""
-            if side == "plain"
-            else f"γ = {run.settings.gamma}" + (", prompt lookup" if run.settings.drafter == "lookup" else "")
-        )
+        how = f"γ = {run.settings.gamma}" if side == "speculative" else ""
+        if how and run.settings.drafter == "lookup":
+            how += ", prompt lookup"
         ribbon = ""
         if ribbons:
             tokens = tokens_of(run, side, dropped=dropped)
@@ -178,7 +176,8 @@ def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
             "Ceiling, this run",
             own,
             f"by FLOPs {flops}" if flops else "",
-            "(1 + γr) / (γc + v): the speedup with no time outside the models, from this run's own c and v. By FLOPs: the textbook's, v = 1.",
+            "(1 + γr) / (γc + v): the speedup with no time outside the models, from this run's own c and v. "
+            "By FLOPs: the textbook's, v = 1.",
         ),
         (
             "break_even",
@@ -257,7 +256,7 @@ def time_shares(metrics: dict, side: str = "speculative") -> list[tuple[str, flo
     return [(n, times[n], times[n] / total) for n in ("verify", "draft", "other")] if total > 0 else []
 
 
-def all_notes(run: Run, metrics: dict) -> list[str]:
+def all_notes(run: Run) -> list[str]:
     """What a reader must know: notes of the run, of each side and of the models, without repetition."""
     notes = list(run.notes)
     for side in SIDES:

@@ -60,7 +60,8 @@ def html(run: Run, metrics: dict, certificate=None) -> str:
     page = (
         f":root{{color-scheme:light dark}}body{{margin:0 auto;max-width:1180px;padding:24px 16px;"
         f"background:light-dark({colours('light').paper},{colours('dark').paper})}}"
-        ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:32px 24px;align-items:start;margin:32px 0}"
+        ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:32px 24px;"
+        "align-items:start;margin:32px 0}"
         ".charts svg{max-width:100%;height:auto}"
     )
     policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -89,24 +90,8 @@ def inline(drawing: str, name: str) -> str:
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", drawing)
 
 
-COLUMNS = (
-    "side",
-    "state",
-    "round",
-    "position",
-    "index",
-    "id",
-    "bytes",
-    "text",
-    "special",
-    "p",
-    "q",
-    "draw",
-    "probability",
-    "entropy_bits",
-    "draft_entropy_bits",
-    "caption",
-)
+COLUMNS = ("side", "state", "round", "position", "index", "id", "bytes", "text", "special", "p", "q", "draw", "probability",
+           "entropy_bits", "draft_entropy_bits", "caption")
 
 
 def json(run: Run, metrics: dict) -> str:
@@ -128,24 +113,8 @@ def csv(run: Run) -> str:
     note = caption(run)
     for side in ("plain", "speculative"):
         for t in tokens_of(run, side, dropped=True):
-            row = (
-                side,
-                t.state,
-                _plus_one(t.round),
-                _plus_one(t.place),
-                t.index,
-                t.id,
-                t.bytes,
-                text_of(t),
-                int(t.special),
-                t.p,
-                t.q,
-                t.draw,
-                t.probability,
-                t.entropy,
-                t.draft_entropy,
-                note,
-            )
+            row = (side, t.state, _plus_one(t.round), _plus_one(t.place), t.index, t.id, t.bytes, text_of(t), int(t.special),
+                   t.p, t.q, t.draw, t.probability, t.entropy, t.draft_entropy, note)
             writer.writerow(["" if v is None else v for v in row])
             note = ""
     return out.getvalue()

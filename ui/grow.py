@@ -7,8 +7,8 @@ from typing import Mapping, Sequence
 
 from engine.request import CompareRequest, Step
 from engine.trace import Generation, Machine, Prompt, Round, Run, Timing
+from ui.card import SIDES
 
-SIDES = ("plain", "speculative")
 NOWHERE = Machine(system="", chip="", cores=0, memory_bytes=0, python="", packages={})
 
 
@@ -24,10 +24,11 @@ def generation(side: str, rounds: Sequence[Round], prefill: float = 0.0, tokens:
 
 def growing(asked: CompareRequest, steps: Mapping[str, Sequence[Step]], tokens: Mapping[int, str]) -> Run:
     """What the steps heard so far of each side amount to. It is drawn and thrown away, never kept."""
-    sides = {side: generation(side, [step.round for step in steps[side]], tokens=tokens) if steps.get(side) else None for side in SIDES}
+    sides = {side: generation(side, [step.round for step in steps[side]], tokens=tokens) if steps.get(side) else None
+             for side in SIDES}
     prompt = Prompt(text=asked.prompt, ids=(), system=asked.system, raw=asked.raw)
-    return Run(id="", created="", prompt=prompt, settings=asked.settings, models={}, machine=NOWHERE, tokens=dict(tokens), status="stopped",
-               **sides)
+    return Run(id="", created="", prompt=prompt, settings=asked.settings, models={}, machine=NOWHERE, tokens=dict(tokens),
+               status="stopped", **sides)
 
 
 def at(run: Run, seconds: float) -> Run:

@@ -7,11 +7,11 @@ from html import escape
 from cache.job import QUEUED, JobView
 from engine.analysis.metrics import metrics
 from engine.trace import Run
-from ui.grow import SIDES, growing, so_far
+from ui.card import SIDES
+from ui.grow import growing, so_far
 from ui.ribbon import ribbon_html, tokens_of
 
 TAIL = 160  # rounds of a growing ribbon that are drawn twice a second, beside a model that wants the time; the card shows all
-TITLES = {"plain": "Verifier only", "speculative": "Speculative"}
 
 CSS = """
 .stMainBlockContainer{max-width:1320px;padding-top:4.5rem;padding-bottom:3rem}
@@ -32,16 +32,17 @@ CSS = """
 .sl .empty{padding:8px 12px;color:var(--quiet);font-size:13px;margin-bottom:auto}
 .sl .speed .note{margin-left:auto} .sl .explained{font-size:13px;min-height:2.9em}
 .sl.quiet{color:var(--quiet);font-size:13px}
-.sl.lead{max-width:860px} .sl.lead h1{font-size:26px;line-height:1.25;font-weight:650;letter-spacing:-.015em;margin:0 0 10px;padding:0;color:var(--ink)}
+.sl.lead{max-width:860px}
+.sl.lead h1{font-size:26px;line-height:1.25;font-weight:650;letter-spacing:-.015em;margin:0 0 10px;padding:0;color:var(--ink)}
 .sl.lead p{font-size:16px;line-height:1.55} .sl.small{font-size:13px}
 .sl.oneline{white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-size:14px}
-.sl .difference{border-collapse:collapse;table-layout:fixed;font-size:13px;width:100%} .sl .difference :is(th,td){padding:5px 12px 5px 0;text-align:left;
-  vertical-align:top;border-bottom:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
+.sl .difference{border-collapse:collapse;table-layout:fixed;font-size:13px;width:100%}
+.sl .difference :is(th,td){padding:5px 12px 5px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
 .sl .difference th[scope=row]{color:var(--quiet)} .sl .difference thead th{font-weight:600}
 .sl .difference tbody+tbody td{font-variant-numeric:tabular-nums}
 .sl-narrow .sl .sides,.sl-narrow .sl .pair{grid-template-columns:1fr}
-.sl-say{font:400 15px/1.45 system-ui,sans-serif;padding:10px 14px;border-radius:6px;border:1px solid;border-left-width:4px;overflow-wrap:anywhere;
-  white-space:pre-wrap;color:light-dark(#111,#fff)}
+.sl-say{font:400 15px/1.45 system-ui,sans-serif;padding:10px 14px;border-radius:6px;border:1px solid;border-left-width:4px;
+  overflow-wrap:anywhere;white-space:pre-wrap;color:light-dark(#111,#fff)}
 .sl-say-error{border-color:light-dark(#b3541e,#f09a55);background:light-dark(#fdf3ec,#2a1608)}
 .sl-say-note{border-color:light-dark(#c9ced6,#3a424c);background:light-dark(#f5f6f8,#1a1f27)}
 @media (max-width:640px){.sl.live{padding:14px} .sl .tail{--reserved:11em}}
@@ -83,8 +84,8 @@ def _bar(view: JobView) -> str:
     share = done(view)
     if share is None:
         return '<div class="bar unknown" role="progressbar" aria-label="Progress not known yet"><i></i></div>'
-    return (f'<div class="bar" role="progressbar" aria-label="Progress" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{share * 100:.0f}">'
-            f'<i style="width:{share * 100:.1f}%"></i></div>')
+    return (f'<div class="bar" role="progressbar" aria-label="Progress" aria-valuemin="0" aria-valuemax="100" '
+            f'aria-valuenow="{share * 100:.0f}"><i style="width:{share * 100:.1f}%"></i></div>')
 
 
 def done(view: JobView) -> float | None:
@@ -126,11 +127,12 @@ def panel_html(run: Run, name: str, note: str, is_growing: bool, rate: float | N
     if rate is None and answer and answer.timings and answer.timings[0].decode_seconds:
         rate = answer.timings[0].tokens / answer.timings[0].decode_seconds
     gamma = run.settings.gamma if gamma is None else gamma
-    title = f"<b>{TITLES[name]}</b>" + (f" γ = {gamma}" if name == "speculative" else "")
+    title = f"<b>{SIDES[name]}</b>" + (f" γ = {gamma}" if name == "speculative" else "")
     speed = f"{rate:.1f}" if rate else "–"
     if answer:
-        body = ribbon_html(tokens_of(run, name, dropped=True), label=TITLES[name], growing=is_growing, frame=False)
+        body = ribbon_html(tokens_of(run, name, dropped=True), label=SIDES[name], growing=is_growing, frame=False)
     else:
         body = f'<div class="empty">{"Begins when the other side is done." if name == "speculative" else "Not begun yet."}</div>'
     return (f'<section class="side{" fast" if name == "speculative" else ""}"><h3>{title}</h3><div class="speed">'
-            f'<span><b>{speed}</b> tok/s</span><span class="note num">{escape(note)}</span></div><div class="tail">{body}</div></section>')
+            f'<span><b>{speed}</b> tok/s</span><span class="note num">{escape(note)}</span></div>'
+            f'<div class="tail">{body}</div></section>')

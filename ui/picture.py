@@ -20,11 +20,7 @@ from ui.ribbon import RibbonToken, tokens_of
 from ui.theme import MONO, SANS, STATES, Colours, colours
 
 WIDTH, EDGE, GAP = 1120, 28, 24
-SIZE, CELL, LINE = (
-    14,
-    8.43,
-    26,
-)  # token font size, cell width (0.602 em, as in DejaVu Sans Mono, Menlo), line height; pixels
+SIZE, CELL, LINE = 14, 8.43, 26  # pixels: token font, cell width (0.602 em, as in DejaVu Sans Mono, Menlo), line height
 CARD_LINES, RIBBON_LINES = 16, 160
 
 
@@ -65,7 +61,8 @@ def wrap(words: str, width: float, size: float) -> list[str]:
 
 def document(parts: Sequence[str], width: float, height: float, c: Colours, title: str) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:.0f}" viewBox="0 0 {width:g} {height:.0f}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:.0f}" '
+        f'viewBox="0 0 {width:g} {height:.0f}" role="img">'
         f'<title>{_plain(title)}</title><rect width="100%" height="100%" fill="{c.paper}"/>{"".join(parts)}</svg>'
     )
 
@@ -75,9 +72,8 @@ def captioned(svg: str, words: str, theme: str) -> str:
     c = colours(theme)
     width, height = (float(re.search(rf'<svg[^>]*\b{side}="([\d.]+)', svg).group(1)) for side in ("width", "height"))
     lines = wrap(words, width - 32, 11)
-    parts = [
-        f'<svg x="12" y="12" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">{re.sub(r"^.*?<svg[^>]*>", "", svg, count=1, flags=re.S)}'
-    ]
+    inside = re.sub(r"^.*?<svg[^>]*>", "", svg, count=1, flags=re.S)
+    parts = [f'<svg x="12" y="12" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}">{inside}']
     y = height + 34
     for line in lines:
         parts.append(text(20, y, line, 11, c.quiet))
@@ -152,9 +148,8 @@ def draw_lines(rows: list, x: float, y: float, c: Colours) -> list[str]:
             fill = fills.get(token.state)
             if fill:
                 border = f' stroke="{c.edge}"' if token.state in (CORRECTION, BONUS) else ""
-                out.append(
-                    f'<rect x="{left + 0.5:.1f}" y="{y + 2.5:.1f}" width="{max(wide - 1, 1):.1f}" height="20" rx="2" fill="{fill}"{border}/>'
-                )
+                out.append(f'<rect x="{left + 0.5:.1f}" y="{y + 2.5:.1f}" width="{max(wide - 1, 1):.1f}" height="20" rx="2" '
+                           f'fill="{fill}"{border}/>')
             out.append(
                 text(left, base, words, SIZE, c.quiet if token.state == DISCARDED else c.ink, mono=True, length=wide)
             )
@@ -208,9 +203,8 @@ def _sides(run: Run, metrics: dict, y: float, c: Colours, most: int) -> tuple[li
             end += 20
         bottom = max(bottom, end)
     for i in range(len(sides)):
-        out.append(
-            f'<rect x="{EDGE + i * (wide + GAP):.1f}" y="{y + 50:.1f}" width="{wide:.1f}" height="{bottom - y - 42:.1f}" rx="6" fill="none" stroke="{c.line}"/>'
-        )
+        out.append(f'<rect x="{EDGE + i * (wide + GAP):.1f}" y="{y + 50:.1f}" width="{wide:.1f}" height="{bottom - y - 42:.1f}" '
+                   f'rx="6" fill="none" stroke="{c.line}"/>')
     y = bottom + 26
     x = float(EDGE)
     for state, (letter, sign, meaning) in STATES.items():
@@ -231,7 +225,7 @@ def ribbon_svg(run: Run, metrics: dict, theme: str = "light") -> str:
     """Both answers, token by token, and the caption."""
     c = colours(theme)
     out, y = _sides(run, metrics, EDGE, c, RIBBON_LINES)
-    return _captioned_page(run, out, y, c, theme)
+    return _captioned_page(run, out, y, c)
 
 
 def card_svg(run: Run, metrics: dict, theme: str = "light") -> str:
@@ -264,11 +258,11 @@ def card_svg(run: Run, metrics: dict, theme: str = "light") -> str:
     drawing = _bars(metrics, y, c)
     out += drawing
     y += 112 if drawing else 0
-    for note in all_notes(run, metrics):
+    for note in all_notes(run):
         for line in wrap(note, WIDTH - 2 * EDGE, 13):
             out.append(text(EDGE, y, line, 13, c.quiet))
             y += 19
-    return _captioned_page(run, out, y, c, theme)
+    return _captioned_page(run, out, y, c)
 
 
 def _bars(metrics: dict, y: float, c: Colours) -> list[str]:
@@ -302,7 +296,7 @@ def _bars(metrics: dict, y: float, c: Colours) -> list[str]:
     return out
 
 
-def _captioned_page(run: Run, out: list[str], y: float, c: Colours, theme: str) -> str:
+def _captioned_page(run: Run, out: list[str], y: float, c: Colours) -> str:
     words = caption(run)
     out.append(_rule(EDGE, WIDTH - EDGE, y + 4, c.line, 1))
     y += 24

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from engine.analysis.metrics import metrics
 from engine.trace import Run, from_json
-from ui.card import card_html, sampling_words
-from ui.grow import SIDES, at, length, moments, so_far
+from ui.card import SIDES, card_html, sampling_words
+from ui.grow import at, length, moments, so_far
 from ui.live import panel_html
 from ui.rounds import sentence as round_sentence
 
@@ -24,7 +24,8 @@ def recorded(path: Path | None = None) -> tuple[Run | None, str | None]:
     try:
         return _read(path, path.stat().st_mtime_ns), None
     except OSError:
-        return None, "No recorded run is in this copy (recorded/compare.json is missing); a live run on the Compare page shows the same."
+        return None, ("No recorded run is in this copy (recorded/compare.json is missing); "
+                      "a live run on the Compare page shows the same.")
     except ValueError as e:
         return None, f"The recorded run cannot be shown. {e}"
 
@@ -100,10 +101,14 @@ def replay_html(run: Run, seconds: float) -> str:
         if g and all_of_it:
             finished = len(g.rounds) == len(all_of_it.rounds)
             writing |= set() if finished else {side}
-            notes[side] = f"{len(g.ids)} of {len(all_of_it.ids)} tokens" + (f", done after {all_of_it.rounds[-1].end:.2f} s" if finished else "")
+            notes[side] = f"{len(g.ids)} of {len(all_of_it.ids)} tokens"
+            if finished:
+                notes[side] += f", done after {all_of_it.rounds[-1].end:.2f} s"
     panels = "".join(panel_html(now, side, notes.get(side, ""), side in writing) for side in SIDES)
-    return (f'<div class="sl live replay"><div class="status"><b>Recorded run</b><span>{seconds:.2f} of {end:.2f} s of decoding</span></div>'
-            f'<div class="bar" role="progressbar" aria-label="Replay" aria-valuenow="{share:.0f}"><i style="width:{share:.1f}%"></i></div>'
+    return (f'<div class="sl live replay"><div class="status"><b>Recorded run</b>'
+            f'<span>{seconds:.2f} of {end:.2f} s of decoding</span></div>'
+            f'<div class="bar" role="progressbar" aria-label="Replay" aria-valuenow="{share:.0f}">'
+            f'<i style="width:{share:.1f}%"></i></div>'
             f'<p class="headline">{escape(headline)}</p><div class="sides">{panels}</div>'
             f'<p class="quiet explained">{escape(explained)}</p></div>')
 
@@ -112,5 +117,6 @@ def provenance(run: Run) -> str:
     """When and on what it was recorded, in one sentence."""
     titles = " and ".join(facts.title for facts in run.models.values())
     facts = run.models["verifier"]
-    return (f"Recorded on {run.created[:10]} with {titles} ({facts.dtype}, {sampling_words(run.settings.sampling)}) on {run.machine.chip}, "
-            f"{run.machine.system}. The two sides ran one after the other; the replay starts both clocks together and keeps the recorded times.")
+    return (f"Recorded on {run.created[:10]} with {titles} ({facts.dtype}, {sampling_words(run.settings.sampling)}) on "
+            f"{run.machine.chip}, {run.machine.system}. The two sides ran one after the other; the replay starts both clocks "
+            "together and keeps the recorded times.")

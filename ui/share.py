@@ -6,7 +6,7 @@ from typing import Callable
 
 import streamlit as st
 
-from engine.trace import Run, to_json
+from engine.trace import Run
 
 CARD = "card"
 FIGURES = {CARD: "Card", "ribbon": "Ribbons", "speedup": "Speedup and ceilings", "speed": "Decode speed", "time": "Where the time went",
@@ -27,7 +27,7 @@ def share(run: Run, figures: dict, certificate: list[str] | None, theme: str, ke
         with st.container(horizontal=True, gap="small"):
             _download("HTML", f"{stem}.html", "text/html", lambda: _export().html(run, figures, certificate), key)
             _download("CSV", f"{stem}.csv", "text/csv", lambda: _export().csv(run), key)
-            _download("JSON", f"{stem}.json", "application/json", lambda: to_json(run, metrics=figures), key)
+            _download("JSON", f"{stem}.json", "application/json", lambda: _export().json(run, figures), key)
             _download("All (ZIP)", f"{stem}.zip", "application/zip", lambda: _export().zip_all(run, figures, theme), key)
 
 
