@@ -29,6 +29,7 @@ from engine.audit import Recorder, chi_square, forward, gap, read, rounding, sof
 from engine.decoding.compare import drafter_for, drain
 from engine.decoding.loop import decode
 from engine.models.base import Model
+from engine.models.home import folder, home, write_atomic
 from engine.pair import check_models
 from engine.prompts import build, check_length
 from engine.sampling import Uniforms
@@ -115,8 +116,9 @@ def certify(verifier: Model, draft: Model | None, prompts: Sequence[str] = PROMP
     checks.append(_chi_square(verifier, draft, texts, draws, tell, stop))
     facts, other = verifier.facts, draft.facts if draft else None
     certificate = Certificate(
-        pair_key(facts, other), datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), facts.title,
-        other.title if other else None, facts.dtype, facts.device, f"{facts.backend} {facts.backend_version}", epsilon, tuple(checks))
+        key=pair_key(facts, other), created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        verifier=facts.title, draft=other.title if other else None, dtype=facts.dtype, device=facts.device,
+        backend=f"{facts.backend} {facts.backend_version}", rounding=epsilon, checks=tuple(checks))
     _save(certificate)
     return certificate
 
@@ -211,7 +213,8 @@ def _chi_square(verifier: Model, draft: Model | None, texts, draws: int, tell, s
     smallest = min(r[2] for r in results)
     words = "; ".join(f"χ² {x:.1f} on {df} degrees of freedom, p = {p:.3f}" for x, df, p in results)
     return Check("chi-square", smallest > SMALLEST_P, smallest,
-                 f"{draws:,} sampled first tokens against the verifier's distribution, without filters and at temperature 0.7 / top-p 0.9: {words}.")
+                 f"{draws:,} sampled first tokens against the verifier's distribution, without filters and at temperature 0.7 / "
+                 f"top-p 0.9: {words}.")
 
 
 def _first_tokens(verifier: Model, draft: Model | None, context: list[int], sampling: Sampling, draws: int, stop):
@@ -282,11 +285,10 @@ def pair_key(verifier: ModelFacts, draft: ModelFacts | None) -> str:
 
 def last(key: str) -> Certificate | None:
     """The newest certificate of a pair, or None; a damaged file counts as none."""
-    from engine.models.home import home
-
     try:
         data = json.loads((home() / "certificates" / f"{key}.json").read_text(encoding="utf-8"))
-        return Certificate(**{**{k: v for k, v in data.items() if k != "passed"}, "checks": tuple(Check(**c) for c in data["checks"])})
+        known = {k: v for k, v in data.items() if k not in ("passed", "checks")}
+        return Certificate(**known, checks=tuple(Check(**c) for c in data["checks"]))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -296,6 +298,5 @@ def to_data(certificate: Certificate) -> dict:
 
 
 def _save(certificate: Certificate) -> None:
-    from engine.models.home import folder, write_atomic
-
-    write_atomic(folder("certificates") / f"{certificate.key}.json", json.dumps(to_data(certificate), ensure_ascii=False, allow_nan=False))
+    content = json.dumps(to_data(certificate), ensure_ascii=False, allow_nan=False)
+    write_atomic(folder("certificates") / f"{certificate.key}.json", content)

@@ -48,7 +48,8 @@ def _changed(asked) -> None:
     more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
     session.draw(f'<span class="sl quiet" role="status">Settings changed since the run below: {", ".join(differs[:3])}{more}.</span>',
                  width="content")
-    st.button("Take the run's settings", type="tertiary", on_click=controls.fill, args=(jobs.asked_for(shown),), key="compare.takeback")
+    st.button("Take the run's settings", type="tertiary", on_click=controls.fill, args=(jobs.asked_for(shown),),
+              key="compare.takeback")
 
 
 @st.fragment(run_every=POLL)
@@ -81,8 +82,8 @@ def main() -> None:
     if run is not None:
         result.show(run)
     elif view is None and not trouble:
-        session.draw('<p class="sl quiet">Press Run: both sides answer the same prompt, one after the other, and the fate of every draft token '
-                'is shown here.</p>')
+        session.draw('<p class="sl quiet">Press Run: both sides answer the same prompt, one after the other, and the fate of '
+                     'every draft token is shown here.</p>')
 
 
 def _others() -> None:
@@ -90,7 +91,7 @@ def _others() -> None:
     for view in jobs.others()[:3]:
         with st.container(horizontal=True, vertical_alignment="center"):
             session.draw(f'<span class="sl quiet" role="status">Another run is {"waiting" if view.status == "queued" else "going"}: '
-                    f'“{html.escape(view.title)}”.</span>', width="content")
+                         f'“{html.escape(view.title)}”.</span>', width="content")
             st.button("Watch it", key=f"compare.watch.{view.id}", type="tertiary", on_click=jobs.watch, args=(view.id,))
 
 

@@ -33,8 +33,8 @@ def main() -> None:
     if runs is None:
         return
     if not runs:
-        session.draw('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every comparison is kept here by itself. Go to Compare and press Run, '
-                'run <code>python -m engine compare … --save</code>, or bring in a JSON file.</p>')
+        session.draw('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every comparison is kept here by itself. '
+                     'Go to Compare and press Run, run <code>python -m engine compare … --save</code>, or bring in a JSON file.</p>')
         bring_in()
         return
     table(runs)

@@ -123,11 +123,13 @@ def work(rank: int, world: int, a):
         last = now
         if rank == 0 and step % 25 == 0:
             fix = 1 - 0.98 ** min(step, 10_000)
-            print(f"{spent/60:6.1f} min  step {step}  train ce {running[0]/fix:.3f}  overlap {running[1]/fix:.4f}  {spent/step:.2f} s/step", flush=True)
+            print(f"{spent/60:6.1f} min  step {step}  train ce {running[0]/fix:.3f}  overlap {running[1]/fix:.4f}  "
+                  f"{spent/step:.2f} s/step", flush=True)
         if rank == 0 and (now - noted > 300 or progress > 0.999):
             noted = now
             ce_, ov_ = evaluate(model, s)
-            print(f"{spent/60:6.1f} min  HELD OUT ce {ce_:.3f}  alpha {ov_:.4f}  gates {model.gate.sigmoid().detach().numpy().round(2)[1:]}", flush=True)
+            gates_ = model.gate.sigmoid().detach().numpy().round(2)[1:]
+            print(f"{spent/60:6.1f} min  HELD OUT ce {ce_:.3f}  alpha {ov_:.4f}  gates {gates_}", flush=True)
             save(saved, model, muon, adam, spent, step, s)
             last = time.monotonic()
     if rank == 0:

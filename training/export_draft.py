@@ -22,7 +22,8 @@ def main() -> None:
     a = p.parse_args()
     c = torch.load(a.checkpoint, weights_only=True)
     a.out.mkdir(parents=True, exist_ok=True)
-    save_file({k: v.bfloat16().contiguous() for k, v in llama_names(c["model"], c["shape"]).items()}, a.out / "model.safetensors", {"format": "pt"})
+    weights = {k: v.bfloat16().contiguous() for k, v in llama_names(c["model"], c["shape"]).items()}
+    save_file(weights, a.out / "model.safetensors", {"format": "pt"})
     share = c["model"]["gate"].sigmoid()
     share[0] = 0  # no match, no copy
     save_file({"to_verifier": c["to_verifier"].int(), "copy_share": share, "copy_temperature": torch.tensor(TEMPERATURE)},
@@ -36,7 +37,8 @@ def main() -> None:
 def llama_names(weights: dict, shape: dict) -> dict:
     """The distilled weights under the names of transformers' LlamaForCausalLM."""
     inner = shape["heads"] * shape["head"]
-    out = {"model.embed_tokens.weight": weights["embed.weight"], "model.norm.weight": weights["norm"], "lm_head.weight": weights["head.weight"]}
+    out = {"model.embed_tokens.weight": weights["embed.weight"], "model.norm.weight": weights["norm"],
+           "lm_head.weight": weights["head.weight"]}
     for i in range(shape["layers"]):
         at, to = f"layers.{i}.", f"model.layers.{i}."
         q, k, v = weights[at + "qkv.weight"].split(inner)

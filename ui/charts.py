@@ -43,8 +43,8 @@ def acceptance_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart
                  alt.Tooltip("rate:Q", title="share", format=".1%")])
     labels = base.mark_text(baseline="bottom", dy=-4, fontSize=11, color=colours(theme).quiet).encode(
         text="counts:N" if len(rows) <= 8 else "accepted:Q")
-    return _finish(base.mark_bar(width=alt.RelativeBandSize(0.62), cornerRadiusEnd=2) + labels, theme, "Acceptance by position", words + ".",
-                   HEIGHT)
+    bars = base.mark_bar(width=alt.RelativeBandSize(0.62), cornerRadiusEnd=2)
+    return _finish(bars + labels, theme, "Acceptance by position", words + ".", HEIGHT)
 
 
 def time_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | None:
@@ -57,8 +57,8 @@ def time_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | Non
     spent = time_shares(metrics, "speculative")
     if spent:
         total = sum(s for _, s, _ in spent)
-        words = f"Of {total:.2f} s of speculative decoding, {share(spent[0][2])} went into the verifier, {share(spent[1][2])} into the " \
-                f"draft and {share(spent[2][2])} into everything else."
+        verify, draft, other = (share(part) for _, _, part in spent)
+        words = f"Of {total:.2f} s of speculative decoding, {verify} went into the verifier, {draft} into the draft and {other} into everything else."
     else:
         words = "Only the verifier ran."
     chart = alt.Chart(alt.Data(values=rows)).mark_bar(height=22).encode(
@@ -131,7 +131,8 @@ def speedup_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
     top = max([p["speedup"] for p in curves] + [measured or 0])
     y = alt.Y("speedup:Q", title="speedup, ×", scale=alt.Scale(domain=[0, top * 1.05], nice=True))
     lines = alt.Chart(alt.Data(values=curves)).mark_line(strokeWidth=2).encode(
-        x=x, y=y, color=alt.Color("kind:N", scale=alt.Scale(domain=domain, range=palette), legend=alt.Legend(title=None, symbolType="stroke")),
+        x=x, y=y,
+        color=alt.Color("kind:N", scale=alt.Scale(domain=domain, range=palette), legend=alt.Legend(title=None, symbolType="stroke")),
         strokeDash=alt.StrokeDash("kind:N", scale=alt.Scale(domain=domain, range=dashes), legend=alt.Legend(title=None)),
         tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("acceptance:Q", format=".0%"), alt.Tooltip("speedup:Q", format=".2f")])
     one = alt.Chart(alt.Data(values=[dict(speedup=1)])).mark_rule(color=c.ink, strokeWidth=1, opacity=0.55).encode(y=y)
@@ -143,8 +144,9 @@ def speedup_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
         layers += [
             alt.Chart(point).mark_rule(color=c.ink, strokeWidth=2).encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),
             alt.Chart(point).mark_point(size=75, color=c.ink, filled=True, opacity=1).encode(
-                x=x, y=y, tooltip=[alt.Tooltip("acceptance:Q", format=".1%"), alt.Tooltip("speedup:Q", format=".2f"),
-                                   alt.Tooltip("low:Q", title="lowest", format=".2f"), alt.Tooltip("high:Q", title="highest", format=".2f")]),
+                x=x, y=y,
+                tooltip=[alt.Tooltip("acceptance:Q", format=".1%"), alt.Tooltip("speedup:Q", format=".2f"),
+                         alt.Tooltip("low:Q", title="lowest", format=".2f"), alt.Tooltip("high:Q", title="highest", format=".2f")]),
             alt.Chart(point).mark_text(fontWeight=600, color=c.ink, **place).encode(x=x, y=y, text="label:N")]
     return _finish(alt.layer(*layers), theme, "Speedup and what it could be", words, 230)
 
@@ -210,14 +212,17 @@ def entropy_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
     said = [f"{share(sum(g) / len(g))} of {len(g)} {name}" for g, name in ((sure, "below 1 bit"), (unsure, "at 3 bits and more")) if g]
     words = "Accepted, by how unsure the draft was: " + (", ".join(said) if said else f"{len(judged)} tokens between 1 and 3 bits") + "."
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("low:Q", title="draft entropy, bits", axis=alt.Axis(tickMinStep=width, labelOverlap="greedy", labelSeparation=6)), x2="high:Q", y2=alt.datum(0),
+        x=alt.X("low:Q", title="draft entropy, bits", axis=alt.Axis(tickMinStep=width, labelOverlap="greedy", labelSeparation=6)),
+        x2="high:Q", y2=alt.datum(0),
         y=alt.Y("rate:Q", title="accepted of judged", scale=alt.Scale(domain=[0, 1]),
                 axis=alt.Axis(labelExpr=PERCENT, values=[0, 0.25, 0.5, 0.75, 1])),
         tooltip=[alt.Tooltip("low:Q", title="from, bits"), alt.Tooltip("high:Q", title="to, bits"),
                  alt.Tooltip("counts:N", title="accepted of judged"), alt.Tooltip("rate:Q", title="share", format=".1%")])
-    labels = alt.Chart(alt.Data(values=[dict(r, middle=(r["low"] + r["high"]) / 2, judged=str(r["judged"])) for r in rows])).mark_text(
-        baseline="bottom", dy=-4, fontSize=11, color=colours(theme).quiet).encode(x="middle:Q", y="rate:Q", text="judged:N")
-    return _finish(base.mark_rect(stroke=colours(theme).paper, strokeWidth=2, color=colours(theme).accent) + labels, theme, "Draft entropy and acceptance",
+    c = colours(theme)
+    counts = [dict(r, middle=(r["low"] + r["high"]) / 2, judged=str(r["judged"])) for r in rows]
+    labels = alt.Chart(alt.Data(values=counts)).mark_text(baseline="bottom", dy=-4, fontSize=11, color=c.quiet).encode(
+        x="middle:Q", y="rate:Q", text="judged:N")
+    return _finish(base.mark_rect(stroke=c.paper, strokeWidth=2, color=c.accent) + labels, theme, "Draft entropy and acceptance",
                    words + " Numbers over the bars: tokens judged.", HEIGHT)
 
 

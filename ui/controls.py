@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from engine.models.device import DEVICES, DTYPES
 from engine.models.registry import Entry
 from engine.request import CompareRequest
 from engine.trace import Run, Sampling, Settings
@@ -16,8 +17,10 @@ from ui.session import draw as draw_html, keep, put, remembered, showable
 
 PRESETS = {
     "Explain": "Explain photosynthesis step by step.",
-    "Structured (JSON)": "Write a JSON array of the eight planets. Each entry has the keys name, order, moons and rings. Print only JSON.",
-    "Code": "Write a Python class Stack with push, pop, peek, is_empty and size, a docstring for each method, and three unit tests.",
+    "Structured (JSON)": "Write a JSON array of the eight planets. Each entry has the keys name, order, moons and rings. "
+                         "Print only JSON.",
+    "Code": "Write a Python class Stack with push, pop, peek, is_empty and size, a docstring for each method, and three "
+            "unit tests.",
     "Summary": "Summarise in three sentences: The Baltic Sea is a shallow arm of the Atlantic Ocean, closed in by nine countries. Its water "
                "is brackish, because many rivers bring fresh water and only narrow straits let salt water in. In winter much of its "
                "northern part freezes. Shipping, fishing and farming put it under strain, and parts of its floor hold no oxygen.",
@@ -28,7 +31,6 @@ PRESETS = {
 OWN = "Own text"
 MODEL, LOOKUP = "Draft model", "Prompt lookup"
 DRAFTERS = {MODEL: "model", LOOKUP: "lookup"}
-DEVICES, PRECISIONS = ("auto", "cpu", "mps", "cuda"), ("auto", "float32", "float16", "bfloat16")
 
 DEFAULTS = {
     "preset": "Explain", "prompt": PRESETS["Explain"], "system": "", "raw": False,
@@ -59,10 +61,12 @@ def method() -> None:
         st.number_input("γ", 1, 16, key=_key("gamma"), width=NUMBER,
                         help="How many tokens the draft proposes in a round before the verifier judges them all in one pass.")
         greedy = st.session_state.get("compare.temperature", DEFAULTS["temperature"]) == 0
-        st.number_input("Temp. · greedy" if greedy else "Temperature", 0.0, 2.0, step=0.1, format="%.2f", key=_key("temperature"), width=NUMBER,
+        st.number_input("Temp. · greedy" if greedy else "Temperature", 0.0, 2.0, step=0.1, format="%.2f",
+                        key=_key("temperature"), width=NUMBER,
                         help="0 is greedy: always the likeliest token. Higher draws more freely. Verifier and draft use the same value.")
         st.number_input("top-p", 0.01, 1.0, step=0.05, format="%.2f", key=_key("top_p"), width=NUMBER,
-                        help="Draw only from the likeliest tokens that together hold this share of probability. 1 is off. Greedy ignores it.")
+                        help="Draw only from the likeliest tokens that together hold this share of probability. 1 is off. "
+                             "Greedy ignores it.")
         st.number_input("Seed", 0, 2**31 - 1, key=_key("seed"), width=NUMBER,
                         help="The same seed, settings, models and machine give the same tokens. Greedy ignores it.")
         st.number_input("Tokens", 1, 8192, step=16, key=_key("tokens"), width=NUMBER,
@@ -96,14 +100,16 @@ def _more() -> None:
                             help="Above 1, tokens that already occurred become less likely, on both sides alike. 1 is off.")
             st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER,
                          help="Where both models run. auto takes the fastest one this machine has.")
-            st.selectbox("Precision", PRECISIONS, key=_key("dtype"), width=NUMBER + 20,
-                         help="Number format of the weights. auto takes what this device is fastest with; the card says what was used.")
+            st.selectbox("Precision", DTYPES, key=_key("dtype"), width=NUMBER + 20,
+                         help="Number format of the weights. auto is half precision on an accelerator and on a CPU with bfloat16 units, else "
+                              "float32; the card says what was used.")
 
 
 def _prompt() -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         st.selectbox("Preset", [*PRESETS, OWN], key=_key("preset"), on_change=_use_preset, width=260,
-                     help="A prompt to begin with. Structured and repetitive text drafts well; free prose and Polish are harder for this draft.")
+                     help="A prompt to begin with. Structured and repetitive text drafts well; free prose and Polish are harder "
+                          "for this draft.")
         given = bool(st.session_state.get("compare.system")) + bool(st.session_state.get("compare.raw"))
         with st.popover("System, raw" + (f" ({given} set)" if given else ""), key="compare.how"):
             st.text_area("System text", key=_key("system"), height=80,
@@ -117,16 +123,17 @@ def _prompt() -> None:
 def _models(models: list[Entry]) -> None:
     titles = {m.name: m.title for m in models}
     verifiers = [m.name for m in models if m.role != "draft"]
-    st.selectbox("Verifier", _with(verifiers, "verifier"), key=_key("verifier"), accept_new_options=True, format_func=lambda n: titles.get(n, n),
+    st.selectbox("Verifier", _with(verifiers, "verifier"), key=_key("verifier"), accept_new_options=True,
+                 format_func=lambda n: titles.get(n, n),
                  help="The model whose answer counts. Pick one, or type a hub id, a folder or a .gguf file.")
     with st.container(horizontal=True, gap="small"):
         st.segmented_control("Drafter", list(DRAFTERS), key=_key("drafter"), required=True,
-                             help="Who proposes tokens: a small model, or prompt lookup, which copies what followed the same words earlier "
-                                  "in the text and needs no model.")
+                             help="Who proposes tokens: a small model, or prompt lookup, which copies what followed the same "
+                                  "words earlier in the text and needs no model.")
         st.selectbox("Draft", _with([m.name for m in models], "draft"), key=_key("draft"), accept_new_options=True, width=230,
                      format_func=lambda n: titles.get(n, n), disabled=st.session_state["compare.drafter"] == LOOKUP,
-                     help="The small model that proposes. It must share the verifier's vocabulary. Pick one, or type a hub id, a folder or "
-                          "a .gguf file.")
+                     help="The small model that proposes. It must share the verifier's vocabulary. Pick one, or type a hub id, "
+                          "a folder or a .gguf file.")
 
 
 def _with(names: list[str], control: str) -> list[str]:
@@ -147,7 +154,11 @@ def _own_text() -> None:
     text = st.session_state["compare.prompt"]
     if text not in PRESETS.values():
         st.session_state[TYPED] = text  # a preset chosen later must not lose it
-    put({"preset": next((name for name, preset in PRESETS.items() if preset == text), OWN)})
+    put({"preset": _preset_of(text)})
+
+
+def _preset_of(text: str) -> str:
+    return next((name for name, preset in PRESETS.items() if preset == text), OWN)
 
 
 def request() -> CompareRequest:
@@ -158,7 +169,8 @@ def request() -> CompareRequest:
                         min_p=float(value["min_p"]), repetition_penalty=float(value["penalty"]), seed=int(value["seed"]))
     settings = Settings(gamma=int(value["gamma"]), drafter="lookup" if lookup else "model",
                         entropy_stop=float(value["stop_at"]) if value["stop_on"] and not lookup else None,
-                        lookup_ngram=int(value["ngram"]), max_tokens=int(value["tokens"]), repeats=int(value["repeats"]), sampling=sampling)
+                        lookup_ngram=int(value["ngram"]), max_tokens=int(value["tokens"]), repeats=int(value["repeats"]),
+                        sampling=sampling)
     return CompareRequest(prompt=value["prompt"], verifier=(value["verifier"] or "").strip(),
                           draft=None if lookup else (value["draft"] or "").strip(), system=value["system"] or None, raw=value["raw"],
                           settings=settings, device=value["device"], dtype=value["dtype"])
@@ -175,8 +187,8 @@ def request_of(run: Run) -> CompareRequest:
 def fill(asked: CompareRequest) -> None:
     """Set the controls to `asked`. Only before they are drawn in this pass, or from another page."""
     s, p = asked.settings, asked.settings.sampling
-    put({"prompt": showable(asked.prompt), "preset": next((n for n, t in PRESETS.items() if t == asked.prompt), OWN), "system": showable(asked.system or ""),
-         "raw": asked.raw, "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
+    put({"prompt": showable(asked.prompt), "preset": _preset_of(asked.prompt), "system": showable(asked.system or ""), "raw": asked.raw,
+         "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
          "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "temperature": float(p.temperature), "top_k": p.top_k,
          "top_p": float(p.top_p), "min_p": float(p.min_p), "penalty": float(p.repetition_penalty), "seed": p.seed, "tokens": s.max_tokens,
          "repeats": s.repeats, "device": asked.device, "dtype": asked.dtype}

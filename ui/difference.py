@@ -12,8 +12,8 @@ FIGURES = (  # key, name, form
     ("plain_tokens_per_second", "verifier-only, tok/s", "{:.1f}"), ("speculative_tokens_per_second", "speculative, tok/s", "{:.1f}"),
     ("speedup", "speedup", "{:.2f}×"), ("acceptance_rate", "acceptance", "{:.1%}"), ("alpha", "per-token α", "{:.1%}"),
     ("tokens_per_pass", "tokens per verifier pass", "{:.2f}"), ("cost_ratio", "draft token cost c", "{:.3f}"),
-    ("pass_cost", "pass cost v", "{:.2f}"), ("ceiling", "ceiling, this run", "{:.2f}×"), ("break_even", "break-even acceptance", "{:.1%}"),
-    ("orchestration_share", "outside the models", "{:.1%}"))
+    ("pass_cost", "pass cost v", "{:.2f}"), ("ceiling", "ceiling, this run", "{:.2f}×"),
+    ("break_even", "break-even acceptance", "{:.1%}"), ("orchestration_share", "outside the models", "{:.1%}"))
 
 
 def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:
@@ -27,8 +27,8 @@ def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:
         shown = ["n/a" if v is None else form.format(v).replace("%", " %") for v in (a, b)]
         change = _change(a, b)
         numbers.append(f"<tr><th scope='row'>{escape(name)}</th><td>{shown[0]}</td><td>{shown[1]}</td><td>{change}</td></tr>")
-    return ("<div class='sl'><table class='difference'><thead><tr><th></th><th scope='col'>A</th><th scope='col'>B</th><th scope='col'>B against A</th>"
-            f"</tr></thead><tbody>{head}{''.join(rows)}</tbody><tbody>{''.join(numbers)}</tbody></table></div>")
+    return ("<div class='sl'><table class='difference'><thead><tr><th></th><th scope='col'>A</th><th scope='col'>B</th>"
+            f"<th scope='col'>B against A</th></tr></thead><tbody>{head}{''.join(rows)}</tbody><tbody>{''.join(numbers)}</tbody></table></div>")
 
 
 def _change(a: float | None, b: float | None) -> str:

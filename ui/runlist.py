@@ -31,7 +31,8 @@ def chosen(runs: Sequence[Summary], text: str, status: str, model: str) -> list[
 
     def passes(s: Summary) -> bool:
         where = " ".join((s.id, s.name, s.prompt, s.verifier, s.draft, s.status)).casefold()
-        return all(w in where for w in wanted) and status in ("all", status_of(s)) and model in ("all", showable(s.verifier), showable(s.draft))
+        models_here = ("all", showable(s.verifier), showable(s.draft))
+        return all(w in where for w in wanted) and status in ("all", status_of(s)) and model in models_here
 
     return [s for s in runs if passes(s)]
 
@@ -61,7 +62,8 @@ def table(runs: Sequence[Summary], ticked: Sequence[str]) -> list[str]:
     column = st.column_config
     mark = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
     state = st.dataframe(
-        data, hide_index=True, key=f"runs.table.{mark}", on_select="rerun", selection_mode="multi-row", height="auto" if len(runs) <= 12 else 460,
+        data, hide_index=True, key=f"runs.table.{mark}", on_select="rerun", selection_mode="multi-row",
+        height="auto" if len(runs) <= 12 else 460,
         selection_default={"selection": {"rows": [i for i, run in enumerate(ids) if run in ticked], "columns": [], "cells": []}},
         column_config={
             "When (UTC)": column.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=135),

@@ -106,7 +106,8 @@ _CSS = """
 .sl .t.r,.sl .t.x{user-select:none;-webkit-user-select:none}
 .sl .t:hover,.sl .t:focus{outline:2px solid var(--accent);outline-offset:1px}
 .sl .t .m::before{content:attr(data-m);font-size:11px;margin:0 1px;opacity:.8;display:inline-block;text-decoration:none}
-.sl .t.w,.sl .t .s{background-image:radial-gradient(circle at .3em 56%,color-mix(in srgb,currentColor 55%,transparent) .8px,transparent 1.3px);
+.sl .t.w,.sl .t .s{
+  background-image:radial-gradient(circle at .3em 56%,color-mix(in srgb,currentColor 55%,transparent) .8px,transparent 1.3px);
   background-size:.602em 100%;background-repeat:no-repeat}
 .sl .t .h::before{content:"→";display:inline-block;width:0;opacity:.5}
 .sl .t .n::before{content:"⏎";opacity:.5}
