@@ -6,7 +6,7 @@ import gc
 import inspect
 import time
 from dataclasses import replace
-from typing import Any, Sequence
+from typing import Any, Iterable, Sequence
 
 import torch
 import transformers
@@ -167,11 +167,14 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
     """
     started = time.monotonic()
     try:
-        network = transformers.AutoModelForCausalLM.from_pretrained(
-            str(source.folder), dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False, use_safetensors=True)
+        # Sizes that do not match would be an error that names nothing; as information they can be told.
+        network, read = transformers.AutoModelForCausalLM.from_pretrained(
+            str(source.folder), dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False, use_safetensors=True,
+            output_loading_info=True, ignore_mismatched_sizes=True)
     except Exception as e:
-        first = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-        raise RequestError(f"{source.name} could not be loaded by transformers {transformers.__version__}: {first}") from e
+        why = " ".join(str(e).split())[:200] or type(e).__name__
+        raise RequestError(f"{source.name} could not be loaded by transformers {transformers.__version__}: {why}") from e
+    require_whole(source.name, read["missing_keys"], read["mismatched_keys"])
     network.eval().requires_grad_(False)
     network.to(device)
     vocabulary = Vocabulary.load(source.tokenizer_folder, source.title)
@@ -186,6 +189,23 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
     model.synchronise()
     model.facts = replace(model.facts, load_seconds=round(time.monotonic() - started, 3))
     return model
+
+
+def require_whole(name: str, missing: Iterable[str], mismatched: Iterable[tuple]) -> None:
+    """RequestError if the files lack weights that config.json asks for, or hold them in other sizes: transformers would
+    fill these with random numbers and only warn."""
+    lacking = sorted(missing)
+    wrong = sorted((key, tuple(stored), tuple(asked)) for key, stored, asked in mismatched)
+    if lacking:
+        first = f"{lacking[0]} is missing"
+    elif wrong:
+        key, stored, asked = wrong[0]
+        first = f"{key} has the shape {stored} instead of {asked}"
+    else:
+        return
+    count = len(lacking) + len(wrong) - 1
+    more = f", and {count:,} more differ" if count else ""
+    raise RequestError(f"The weights of {name} are not those that its config.json describes: {first}{more}; fetch the model again.")
 
 
 def _ends(network: nn.Module, vocabulary: Vocabulary) -> tuple[int, ...]:
