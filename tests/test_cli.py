@@ -53,7 +53,8 @@ def test_help_answers_without_torch():
     (["--top-p", "0"], "--top-p"), (["--top-p", "1.1"], "--top-p"), (["--top-k", "-1"], "--top-k"), (["--min-p", "2"], "--min-p"),
     (["--repetition-penalty", "0"], "--repetition-penalty"), (["--seed", "9" * 400], "--seed"), (["--seed", "x"], "--seed"),
     (["--max-tokens", "0"], "--max-tokens"), (["--repeats", "0"], "--repeats"), (["--entropy-stop", "1.5"], "--entropy-stop"),
-    (["--dtype", "int4"], "--dtype"), (["--device", "tpu"], "--device"), (["--lookup"], "--lookup"), (["--prompt-file", "x"], "--prompt-file"),
+    (["--dtype", "int4"], "--dtype"), (["--device", "tpu"], "--device"), (["--lookup"], "--lookup"),
+    (["--prompt-file", "x"], "--prompt-file"),
     (["--nonsense"], "--nonsense"), (["--json", "/no/such/folder/run.json"], "/no/such/folder/run.json"),
 ])
 def test_a_wrong_option_is_one_line_and_status_2(more, word, capsys, home):
@@ -89,6 +90,15 @@ def test_a_prompt_file_is_never_repaired_in_silence(data, words, tmp_path):
     with pytest.raises(RequestError) as e:
         read_prompt_file(str(tmp_path / "prompt.txt"))
     assert words in str(e.value)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "large.txt"])
+def test_a_prompt_file_without_an_end_is_refused(path, tmp_path, monkeypatch):
+    """A device has no size to ask for: reading it whole would fill the memory."""
+    monkeypatch.setattr("engine.commands.PROMPT_FILE_LIMIT", 1_000_000)
+    (tmp_path / "large.txt").write_bytes(b"a" * 1_000_001)
+    with pytest.raises(RequestError, match="is larger than 1 MB; no model reads that much"):
+        read_prompt_file(str(tmp_path / path))
 
 
 def test_a_prompt_file_keeps_its_leading_tab(tmp_path):

@@ -67,11 +67,16 @@ def read_prompt_file(path: str) -> str:
     Raises RequestError for a missing file, another encoding or a NUL byte (never a silent repair).
     """
     try:
-        if path != "-" and os.path.getsize(path) > PROMPT_FILE_LIMIT:
-            raise RequestError(f"The prompt file {path} is larger than {PROMPT_FILE_LIMIT // 1_000_000} MB; no model reads that much.")
-        data = sys.stdin.buffer.read(PROMPT_FILE_LIMIT + 1) if path == "-" else Path(path).read_bytes()
+        # Never more than the limit: a device or a pipe has no size to ask for, and may have no end.
+        if path == "-":
+            data = sys.stdin.buffer.read(PROMPT_FILE_LIMIT + 1)
+        else:
+            with open(path, "rb") as f:
+                data = f.read(PROMPT_FILE_LIMIT + 1)
     except (OSError, ValueError) as e:
         raise RequestError(f"The prompt file {path} cannot be read ({getattr(e, 'strerror', None) or e}).") from None
+    if len(data) > PROMPT_FILE_LIMIT:
+        raise RequestError(f"The prompt file {path} is larger than {PROMPT_FILE_LIMIT // 1_000_000} MB; no model reads that much.")
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
         text = data.decode(encoding)
