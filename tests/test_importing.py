@@ -14,17 +14,7 @@ from engine.analysis.metrics import metrics
 from engine.errors import RequestError
 from engine.trace import Machine, Run, to_json
 from tests.sample import sample_run
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "runs")
-    yield store
-    store.close()
-
-
-def run_number(number, **how):
-    return dataclasses.replace(sample_run(number, tokens=12, repeats=1, **how), id=f"20261201-120000-{number:06x}")
+from tests.stored import run_number, store  # noqa: F401
 
 
 def export(run) -> dict:

@@ -19,26 +19,9 @@ from engine.analysis.metrics import metrics
 from engine.errors import RequestError
 from engine.trace import plain_data, to_json
 from tests.sample import sample_run
+from tests.stored import run_number, store, until  # noqa: F401
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "runs")
-    yield store
-    store.close()
-
-
-def run_number(number, **how):
-    return dataclasses.replace(sample_run(number, tokens=12, repeats=1, **how), id=f"20261201-120000-{number:06x}")
-
-
-def until(holds, seconds=10.0):
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit, "it did not come about in time"
-        time.sleep(0.02)
 
 
 def export(run) -> dict:

@@ -1,35 +1,15 @@
 """News of changes in the runs folder, observed or, where that cannot be, looked for."""
 
-import dataclasses
 import errno
 import logging
 import shutil
 import time
 
-import pytest
 from watchdog.observers import Observer
 
 from cache.store import Store
 from cache.watch import Watch
-from tests.sample import sample_run
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "runs")
-    yield store
-    store.close()
-
-
-def run_number(number, **how):
-    return dataclasses.replace(sample_run(number, tokens=12, repeats=1, **how), id=f"20261201-120000-{number:06x}")
-
-
-def until(holds, seconds=10.0):
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit, "it did not come about in time"
-        time.sleep(0.02)
+from tests.stored import run_number, store, until  # noqa: F401
 
 
 def test_the_version_grows_once_for_a_run_another_process_wrote_and_not_for_reading(store):

@@ -15,6 +15,7 @@ from engine.errors import RequestError
 from engine.request import CompareRequest, Done, Stage, Step
 from engine.trace import Round, Settings
 from tests.sample import sample_run
+from tests.stored import until
 
 
 @pytest.fixture
@@ -56,13 +57,6 @@ def writing(prompt, count=6, pause=0.0, gate=None):
         run = sample_run(tokens=max(1, written), prompt=prompt, status="done" if written == count else "stopped")
         yield Done(dataclasses.replace(run, id=f"20261201-120000-{abs(hash(prompt)) % 16**6:06x}"))
     return task
-
-
-def until(holds, seconds=10.0):
-    limit = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < limit, "it did not come about in time"
-        time.sleep(0.005)
 
 
 def test_a_job_goes_from_queued_to_done_and_hands_its_run_over(start):
