@@ -15,7 +15,8 @@ WIDTH = 6
 def drafter_of(draft, verifier, settings: Settings):
     if draft == "lookup":
         return LookupDrafter(verifier.ops, verifier.anchor, settings.lookup_ngram)
-    return draft and ModelDrafter(draft, verifier.width, settings.sampling, Uniforms(settings.sampling.seed, DRAFT_STREAM), settings.entropy_stop)
+    return draft and ModelDrafter(draft, verifier.width, settings.sampling, Uniforms(settings.sampling.seed, DRAFT_STREAM),
+                                  settings.entropy_stop)
 
 
 def decoded(verifier, draft, prompt, settings: Settings, **kwargs) -> Generation:

@@ -13,7 +13,8 @@ from engine.errors import RequestError
 from engine.models.torch_model import TorchModel, can_rewind
 from engine.sampling import Uniforms
 from engine.trace import Sampling, Settings
-from tests.networks import LEAN, OTHER, SHAPE, WIDTH, fresh, model, network, prompt_of, run
+from tests.decoded import decoded
+from tests.networks import LEAN, OTHER, SHAPE, WIDTH, fresh, model, network, prompt_of
 from tests.scripted import letters
 
 
@@ -56,18 +57,18 @@ def test_greedy_ids_are_those_of_transformers_and_of_verifier_only(kind):
     """Invariant 4 and SD-06's kind: the text is longer than any window; speculation equals plain equals `generate`."""
     verifier, draft = model(kind[0]), model(kind[1])
     prompt = prompt_of(5, 6)
-    plain = run(verifier, None, prompt, Settings(max_tokens=24))
+    plain = decoded(verifier, None, prompt, Settings(max_tokens=24))
     want = kind[0].generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=24, pad_token_id=0)[0, 6:]
     assert plain.ids == tuple(want.tolist())
     for gamma in (1, 3):
-        assert run(verifier, draft, prompt, Settings(gamma=gamma, max_tokens=24)).ids == plain.ids
+        assert decoded(verifier, draft, prompt, Settings(gamma=gamma, max_tokens=24)).ids == plain.ids
 
 
 def test_a_network_drafting_for_itself_is_always_accepted(kind):
     """Invariant 2, greedy and sampling."""
     verifier = model(kind[0])
     for sampling in (Sampling(), Sampling(1.0, seed=1), Sampling(0.8, top_p=0.9, top_k=20, min_p=0.02, repetition_penalty=1.2)):
-        generation = run(verifier, verifier, prompt_of(6, 4), Settings(gamma=4, max_tokens=15, sampling=sampling))
+        generation = decoded(verifier, verifier, prompt_of(6, 4), Settings(gamma=4, max_tokens=15, sampling=sampling))
         assert all(r.accepted == len(r.proposed) for r in generation.rounds) and len(generation.rounds) == 3
 
 
@@ -78,7 +79,7 @@ def test_every_round_scores_as_a_fresh_prefill_does(kind):
         heard = [], []
         for made, of in zip((verifier, draft), heard):
             listening(made, of)
-        generation = run(verifier, draft, prompt_of(7, 5), Settings(gamma=3, max_tokens=14, sampling=sampling))
+        generation = decoded(verifier, draft, prompt_of(7, 5), Settings(gamma=3, max_tokens=14, sampling=sampling))
         del verifier.session, draft.session
         assert any(r.closing == "correction" for r in generation.rounds)
         assert len(heard[0]) == len(generation.rounds) and len(heard[1]) == sum(len(r.proposed) for r in generation.rounds)
@@ -92,12 +93,12 @@ def test_twenty_prompts_and_four_lengths_give_the_verifiers_ids():
     verifier, draft = model(network("Llama", 0)), model(network("Llama", 1))
     for seed in range(20):
         prompt = prompt_of(seed, 1 + seed % 7)
-        plain = run(verifier, None, prompt, Settings(max_tokens=30)).ids
+        plain = decoded(verifier, None, prompt, Settings(max_tokens=30)).ids
         for gamma, rounds in ((1, 15), (2, 10), (4, 6), (7, 4)):
             settings = Settings(gamma=gamma, max_tokens=30)
-            assert run(verifier, draft, prompt, settings).ids == plain and len(plain) == 30
+            assert decoded(verifier, draft, prompt, settings).ids == plain and len(plain) == 30
             if seed < 3:
-                same = run(verifier, verifier, prompt, settings)
+                same = decoded(verifier, verifier, prompt, settings)
                 assert same.ids == plain and len(same.rounds) == rounds and all(r.accepted == len(r.proposed) for r in same.rounds)
 
 
@@ -109,7 +110,7 @@ def test_assisted_generation_of_transformers_gives_the_same_ids(name):
     nets[1].generation_config.num_assistant_tokens, nets[1].generation_config.num_assistant_tokens_schedule = 4, "constant"
     nets[1].generation_config.assistant_confidence_threshold = 0.0
     want = nets[0].generate(torch.tensor([prompt]), assistant_model=nets[1], do_sample=False, max_new_tokens=20, pad_token_id=0)[0, 6:]
-    assert run(model(nets[0]), model(nets[1]), prompt, Settings(gamma=4, max_tokens=20)).ids == tuple(want.tolist())
+    assert decoded(model(nets[0]), model(nets[1]), prompt, Settings(gamma=4, max_tokens=20)).ids == tuple(want.tolist())
 
 
 def test_the_drafts_context_and_padding_are_its_own():
@@ -120,9 +121,9 @@ def test_the_drafts_context_and_padding_are_its_own():
     prompt = tuple(i % 9 for i in prompt_of(9, 20))
     for sampling in (Sampling(), Sampling(1.5, repetition_penalty=1.3)):
         settings = Settings(gamma=4, max_tokens=30, sampling=sampling)
-        generation = run(verifier, draft, prompt, settings)
+        generation = decoded(verifier, draft, prompt, settings)
         assert len(generation.ids) == 30 and "draft's context is full" in generation.notes[0] and generation.rounds[-1].proposed == ()
-        assert not sampling.greedy or generation.ids == run(verifier, None, prompt, settings).ids
+        assert not sampling.greedy or generation.ids == decoded(verifier, None, prompt, settings).ids
         assert sampling.greedy or max(generation.ids) > 9  # a row of padding was drawn and read
 
 
@@ -149,7 +150,8 @@ def test_a_recurrent_network_is_refused_in_a_pair_and_runs_alone(name):
     """SD-06."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        net = transformers.AutoModelForCausalLM.from_config(getattr(transformers, f"{name}Config")(**RECURRENT[name])).float().eval().requires_grad_(False)
+        config = getattr(transformers, f"{name}Config")(**RECURRENT[name])
+        net = transformers.AutoModelForCausalLM.from_config(config).float().eval().requires_grad_(False)
     state, keys = model(net, context=None), model(network("Llama"))
     assert not can_rewind(net) and not state.can_rewind and keys.can_rewind
     for verifier, draft in ((state, keys), (keys, state), (state, state), (state, None)):
@@ -157,7 +159,7 @@ def test_a_recurrent_network_is_refused_in_a_pair_and_runs_alone(name):
             pair.check_models(verifier, draft)
     prompt = prompt_of(10, 5)
     want = net.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=12, pad_token_id=0)[0, 5:]
-    assert run(state, None, prompt, Settings(max_tokens=12)).ids == tuple(want.tolist())
+    assert decoded(state, None, prompt, Settings(max_tokens=12)).ids == tuple(want.tolist())
     session = state.session()
     session.feed(prompt, 1)
     with pytest.raises(RequestError, match="cannot take a token back"):
@@ -219,7 +221,7 @@ def test_a_map_draft_changes_no_greedy_id_and_its_proposals_follow_the_verifier(
     for gamma in (1, 4):
         prompt = prompt_of(11, 6)
         settings = Settings(gamma=gamma, max_tokens=24)
-        assert run(verifier, mapped, prompt, settings).ids == run(verifier, None, prompt, settings).ids
+        assert decoded(verifier, mapped, prompt, settings).ids == decoded(verifier, None, prompt, settings).ids
 
 
 def test_a_map_draft_made_of_the_verifier_is_accepted_where_it_can_follow():
@@ -232,17 +234,17 @@ def test_a_map_draft_made_of_the_verifier_is_accepted_where_it_can_follow():
     shuffled.load_state_dict(state)
     verifier, draft = model(net), model(shuffled, support=order)
     for sampling in (Sampling(), Sampling(1.0, seed=3), Sampling(0.9, top_k=10, top_p=0.9, repetition_penalty=1.3)):
-        generation = run(verifier, draft, prompt_of(12, 5), Settings(gamma=4, max_tokens=20, sampling=sampling))
+        generation = decoded(verifier, draft, prompt_of(12, 5), Settings(gamma=4, max_tokens=20, sampling=sampling))
         assert all(r.accepted == len(r.proposed) for r in generation.rounds) and len(generation.rounds) == 4
 
 
 def test_end_tokens_of_a_network_end_both_modes():
     verifier, draft = model(network("Llama", 0)), model(network("Llama", 1))
-    free = run(verifier, None, prompt_of(13, 5), Settings(max_tokens=20)).ids
+    free = decoded(verifier, None, prompt_of(13, 5), Settings(max_tokens=20)).ids
     for at in (3, 7):
         verifier.ends = (free[at], 49)
         until = free[: free.index(free[at]) + 1]
         for gamma in (1, 2, 5):
             settings = Settings(gamma=gamma, max_tokens=20)
-            for made in (run(verifier, drafts, prompt_of(13, 5), settings) for drafts in (draft, verifier)):
+            for made in (decoded(verifier, drafts, prompt_of(13, 5), settings) for drafts in (draft, verifier)):
                 assert (made.ids, made.finish) == (until, "eos")
