@@ -14,7 +14,8 @@ from tests.toys import fast, tiny_llama
 
 
 def words(order: list[str]):
-    return fast(Tokenizer(backends.WordLevel({w: i for i, w in enumerate(order)}, unk_token="<unk>")), unk_token="<unk>", eos_token="</s>")
+    backend = backends.WordLevel({w: i for i, w in enumerate(order)}, unk_token="<unk>")
+    return fast(Tokenizer(backend), unk_token="<unk>", eos_token="</s>")
 
 
 NINE = ["<unk>", "</s>", "a", "b", "c", "d", "e", "f", "g"]
@@ -98,6 +99,7 @@ class Loaded:
     ids: dict = field(default_factory=lambda: {"a": 0})
     can_rewind: bool = True
     title: str = "M"
+    support: None = None
 
     @property
     def facts(self):
@@ -120,7 +122,8 @@ def test_loaded_models_with_other_vocabularies_are_refused():
 @pytest.mark.parametrize("verifier, draft", [(True, False), (False, True)])
 def test_a_model_that_cannot_be_rolled_back_is_refused(verifier, draft):
     with pytest.raises(RequestError, match="R keeps a state that cannot be rolled back"):
-        pair.check_models(Loaded(can_rewind=verifier, title="V" if verifier else "R"), Loaded(can_rewind=draft, title="V" if draft else "R"))
+        pair.check_models(Loaded(can_rewind=verifier, title="V" if verifier else "R"),
+                          Loaded(can_rewind=draft, title="V" if draft else "R"))
     same = Loaded(can_rewind=False, title="R")
     with pytest.raises(RequestError):
         pair.check_models(same, same)
