@@ -1,4 +1,4 @@
-"""The pages without a browser, for tests: the app under Streamlit's own test driver, and a scripted task in place of the engine."""
+"""The pages without a browser: the app under Streamlit's own test driver, and a scripted task in place of the engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class SlowTask:
                     rounds.append(one)
                     yield Step(side, 1, one, {i: whole.tokens[i] for i in {*one.proposed, *one.emitted}})
                 kept = tuple(i for r in rounds for i in r.emitted)
-                sides[side] = dataclasses.replace(getattr(whole, side), rounds=tuple(rounds), ids=kept, finish="stopped" if stop() else "length")
+                sides[side] = dataclasses.replace(getattr(whole, side), rounds=tuple(rounds), ids=kept,
+                                                  finish="stopped" if stop() else "length")
             models = {role: dataclasses.replace(facts, name=getattr(asked, role), asked_device=asked.device, asked_dtype=asked.dtype)
                       for role, facts in whole.models.items()}
             prompt = dataclasses.replace(whole.prompt, text=asked.prompt, system=asked.system, raw=asked.raw)

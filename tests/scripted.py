@@ -99,8 +99,9 @@ class ScriptedModel:
     ops = numerics
     asynchronous = False
 
-    def __init__(self, script: Script, width: int, ends: Sequence[int] = (), context: int | None = None, support: Sequence[int] | None = None,
-                 real: int | None = None, can_rewind: bool = True, dtype: torch.dtype = torch.float32, vocabulary: Vocabulary | None = None):
+    def __init__(self, script: Script, width: int, ends: Sequence[int] = (), context: int | None = None,
+                 support: Sequence[int] | None = None, real: int | None = None, can_rewind: bool = True,
+                 dtype: torch.dtype = torch.float32, vocabulary: Vocabulary | None = None):
         self.script, self.width, self.ends, self.can_rewind, self.dtype = script, width, tuple(ends), can_rewind, dtype
         self.support = None if support is None else torch.tensor(support)
         self.vocabulary = vocabulary or letters(real or width)

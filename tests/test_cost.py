@@ -31,8 +31,8 @@ def test_flops_of_the_published_pair(settings, flops):
 def test_a_tied_head_counts_once_and_an_untied_embedding_not_at_all():
     from transformers import LlamaConfig
 
-    tied, untied = (dict(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64, tie_word_embeddings=t)
-                    for t in (True, False))
+    sizes = dict(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64)
+    tied, untied = (dict(sizes, tie_word_embeddings=t) for t in (True, False))
     of_tied, of_untied = shapes_of(LlamaConfig(**tied)), shapes_of(LlamaConfig(**untied))
     assert cost.flops_per_token(of_tied, tied) == cost.flops_per_token(of_untied, untied) == 2 * (4 * 32 * 32 + 3 * 32 * 64 + 100 * 32)
     assert cost.parameters(of_untied, untied) - cost.parameters(of_tied, tied) == 100 * 32

@@ -42,12 +42,14 @@ def test_an_end_token_as_correction_or_bonus_ends_the_run_too():
     for wrong, closing in ((5, CORRECTION), (None, BONUS)):
         answer = (3, 4, 9, 6, 6)
         draft = ScriptedModel(path((1, 2), (3, 4, wrong, 6) if wrong else (3, 4, 9), 10), 10)
-        generation = audited(ScriptedModel(path((1, 2), answer, 10), 10, (9,)), draft, (1, 2), Settings(gamma=3 if wrong else 2, max_tokens=20))
+        settings = Settings(gamma=3 if wrong else 2, max_tokens=20)
+        generation = audited(ScriptedModel(path((1, 2), answer, 10), 10, (9,)), draft, (1, 2), settings)
         assert (generation.ids, generation.finish, generation.rounds[-1].closing) == ((3, 4, 9), "eos", closing)
 
 
 def test_an_end_token_that_the_verifier_refuses_ends_nothing():
-    verifier, draft = ScriptedModel(path((1,), (2, 3, 4, 5), WIDTH), WIDTH, (0,)), ScriptedModel(always([9.0, 0, 0, 0, 0, 0]), WIDTH, (0,))
+    verifier = ScriptedModel(path((1,), (2, 3, 4, 5), WIDTH), WIDTH, (0,))
+    draft = ScriptedModel(always([9.0, 0, 0, 0, 0, 0]), WIDTH, (0,))
     generation = audited(verifier, draft, (1,), Settings(gamma=3, max_tokens=4))
     assert (generation.ids, generation.finish) == ((2, 3, 4, 5), "length")
 
@@ -76,14 +78,16 @@ def draft_tokens(draft, text, count):
     return made
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=3), Sampling(0.8, top_k=3, top_p=0.9, seed=5), Sampling(1.2, min_p=0.1, repetition_penalty=1.3)])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=3), Sampling(0.8, top_k=3, top_p=0.9, seed=5),
+                                      Sampling(1.2, min_p=0.1, repetition_penalty=1.3)])
 @pytest.mark.parametrize("gamma", [1, 2, 5])
 @pytest.mark.parametrize("drafter", ["model", "lookup", None, "self"])
 def test_both_caches_hold_the_text_minus_its_last_token(sampling, gamma, drafter):
     """Invariant 1: before each round; after a clean sweep the draft's lacks one more. Nothing is fed twice or left out."""
     for prompt in ((1,), (1, 2), (5, 4, 3, 2, 1, 5, 4)):
         verifier = ScriptedModel(noise(WIDTH, 1), WIDTH, (0,))
-        draft = ScriptedModel(noise(WIDTH, 2, 1.0), WIDTH) if drafter == "model" else ScriptedModel(noise(WIDTH, 1), WIDTH) if drafter == "self" else drafter
+        scripts = {"model": noise(WIDTH, 2, 1.0), "self": noise(WIDTH, 1)}
+        draft = ScriptedModel(scripts[drafter], WIDTH) if drafter in scripts else drafter
         generation = audited(verifier, draft, prompt, Settings(gamma=gamma, max_tokens=17, sampling=sampling))
         assert verifier.calls == len(generation.rounds) + (len(prompt) > 1)
         assert generation.finish == ("eos" if 0 in generation.ids else "length") and len(generation.ids) <= 17
@@ -201,7 +205,8 @@ def test_a_run_never_passes_its_length(drafter, most):
     """γ may be more than what is left: the last token is the verifier's."""
     verifier = ScriptedModel(repeating(0), WIDTH)
     for prompt in ((2,), (1, 2, 1, 2)):
-        generation = audited(verifier, ScriptedModel(repeating(0), WIDTH) if drafter == "self" else drafter, prompt, Settings(gamma=16, max_tokens=most))
+        draft = ScriptedModel(repeating(0), WIDTH) if drafter == "self" else drafter
+        generation = audited(verifier, draft, prompt, Settings(gamma=16, max_tokens=most))
         assert len(generation.ids) == most and generation.finish == "length"
         assert all(len(r.proposed) <= most - 1 for r in generation.rounds)
         assert most > 1 or generation.rounds[0].closing == PLAIN
@@ -211,7 +216,8 @@ def test_a_vocabulary_of_one_token_runs_in_every_mode():
     for sampling in (Sampling(), Sampling(1.0), Sampling(1.0, top_p=0.5)):
         for drafter in ("self", None, "lookup"):
             verifier = ScriptedModel(always([1.0]), 1)
-            generation = audited(verifier, ScriptedModel(always([1.0]), 1) if drafter == "self" else drafter, (0,), Settings(gamma=3, max_tokens=6, sampling=sampling))
+            draft = ScriptedModel(always([1.0]), 1) if drafter == "self" else drafter
+            generation = audited(verifier, draft, (0,), Settings(gamma=3, max_tokens=6, sampling=sampling))
             assert generation.ids == (0,) * 6 and set(generation.entropy) == {0.0} and set(generation.probability) == {1.0}
             assert generation.top[0] == ((0, 1.0),)
 
@@ -286,5 +292,7 @@ def test_the_same_seed_gives_the_same_ids_and_another_seed_others():
 
 def test_watching_changes_no_token():
     settings = Settings(gamma=3, max_tokens=25, sampling=Sampling(0.9, top_p=0.9, seed=4))
-    runs = [decoded(ScriptedModel(noise(WIDTH, 1), WIDTH), ScriptedModel(noise(WIDTH, 2), WIDTH), (1, 2), settings, watch=w) for w in (True, False)]
-    assert runs[0].ids == runs[1].ids and runs[1].entropy == () and [r.emitted for r in runs[0].rounds] == [r.emitted for r in runs[1].rounds]
+    runs = [decoded(ScriptedModel(noise(WIDTH, 1), WIDTH), ScriptedModel(noise(WIDTH, 2), WIDTH), (1, 2), settings, watch=w)
+            for w in (True, False)]
+    assert runs[0].ids == runs[1].ids and runs[1].entropy == ()
+    assert [r.emitted for r in runs[0].rounds] == [r.emitted for r in runs[1].rounds]

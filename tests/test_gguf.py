@@ -70,7 +70,8 @@ def write_gguf(folder: Path, file: Path, quantised: bool = False) -> Path:
             _, _, layer, rest = name.split(".", 3)
             name = f"blk.{layer}.{NAMES[rest.removesuffix('.weight')]}.weight"
         else:
-            name = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight"}[name]
+            name = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight",
+                    "lm_head.weight": "output.weight"}[name]
         if quantised and value.ndim == 2:
             kind = GGMLQuantizationType.Q8_0
             w.add_tensor(name, quants.quantize(value, kind), raw_dtype=kind)
@@ -163,7 +164,8 @@ CONVERT = "import sys; from pathlib import Path; from engine.models import gguf;
 
 
 def start(code: str, *arguments: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=bundled.ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], cwd=bundled.ROOT, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
 
 
 def test_two_processes_that_convert_at_once_do_the_work_once(tiny, home, tmp_path):
@@ -269,7 +271,8 @@ def test_flipped_bytes_in_a_header_never_raise_anything_but_a_sentence(tiny, tmp
 
 def test_facts_of_a_gguf_need_no_conversion(llama, tiny, home):
     converted, of_file = source.config(str(llama)), source.config(str(tiny))
-    for key in ("parameters", "flops_per_token", "layers", "width", "heads", "kv_heads", "head_dim", "intermediate", "context", "vocabulary", "tied_head"):
+    for key in ("parameters", "flops_per_token", "layers", "width", "heads", "kv_heads", "head_dim", "intermediate", "context",
+                "vocabulary", "tied_head"):
         assert of_file[key] == converted[key], key
     assert not home.exists()
 

@@ -50,7 +50,8 @@ def test_after_a_rejection_the_whole_vocabulary_shares_the_residual():
 
 def one_hot_residual(p, proposal, uniform, width):
     """Wrong on purpose: takes q away from the drafted token only."""
-    alone = torch.zeros_like(proposal.probabilities).scatter_(1, proposal.ids[:, None], proposal.q[:, None].to(proposal.probabilities.dtype))
+    alone = torch.zeros_like(proposal.probabilities)
+    alone.scatter_(1, proposal.ids[:, None], proposal.q[:, None].to(alone.dtype))
     return ops.judge_to_host(p, proposal._replace(probabilities=alone), uniform, width)
 
 
@@ -157,4 +158,5 @@ def test_equal_distributions_refuse_nothing():
 def test_a_large_id_comes_to_the_host_whole():
     rows = torch.zeros(2, 300_000)
     rows[0, 299_999] = rows[1, 262_143] = 1
-    assert ops.judge_to_host(ops.Distribution(rows, None), ops.point_masses([299_999], rows), [0.1, 0.9], 300_000)[:3] == (1, 262_143, [299_999])
+    judged = ops.judge_to_host(ops.Distribution(rows, None), ops.point_masses([299_999], rows), [0.1, 0.9], 300_000)
+    assert judged[:3] == (1, 262_143, [299_999])

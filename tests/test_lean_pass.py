@@ -46,7 +46,8 @@ def test_the_lean_cache_grows_and_keeps_what_it_held(lean):
 def test_what_was_rewound_leaves_no_trace(lean):
     untouched, _, made = lean
     session, text = made.session(8), []
-    for step, (back, ids) in enumerate([(0, prompt_of(3, 5)), (2, (7, 8, 9, 1)), (3, (4,)), (1, (2, 2, 2, 2, 2, 2, 2, 2, 2)), (13, (6, 5)), (1, (9,))]):
+    steps = [(0, prompt_of(3, 5)), (2, (7, 8, 9, 1)), (3, (4,)), (1, (2,) * 9), (13, (6, 5)), (1, (9,))]
+    for step, (back, ids) in enumerate(steps):
         session.rewind(back)
         text = text[: len(text) - back] + list(ids)
         found = session.feed(torch.tensor(ids) if step % 2 else ids, len(ids))

@@ -12,7 +12,8 @@ from engine.models import hub, registry, source
 from tests.folders import folder, refused, tiny  # noqa: F401
 
 
-@pytest.mark.parametrize("name", ["/modele/nie-ma", "./nie-ma", "~/nie-ma", "../nie/ma", "a/b/c", "C:\\modele", "model.gguf", "nie-ma/model.gguf"])
+@pytest.mark.parametrize("name", ["/modele/nie-ma", "./nie-ma", "~/nie-ma", "../nie/ma", "a/b/c", "C:\\modele", "model.gguf",
+                                  "nie-ma/model.gguf"])
 def test_a_missing_path_is_a_path_error_and_never_goes_to_the_hub(name, monkeypatch):
     monkeypatch.setattr(hub, "fetch", lambda name: pytest.fail("sent to the hub"))
     monkeypatch.setattr(hub, "cached", lambda name: pytest.fail("looked up as a hub id"))
@@ -27,7 +28,8 @@ def test_a_folder_that_exists_is_never_sent_to_the_hub(folder, monkeypatch):
     assert source.resolve(f"{folder.parent.name}/model").folder == folder
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a\0b", "x" * 100_000, "<script>alert(1)</script>", "org/na me", "org/..", "-", "żółw/x", "\n\n", "org/\x1b[31m"])
+@pytest.mark.parametrize("name", ["", "  ", "a\0b", "x" * 100_000, "<script>alert(1)</script>", "org/na me", "org/..", "-",
+                                  "żółw/x", "\n\n", "org/\x1b[31m"])
 def test_a_hostile_name_is_one_sentence(name):
     assert "\0" not in (said := refused(name)) and "\x1b" not in said
 
@@ -67,7 +69,8 @@ def test_truncated_weights_are_named_damaged(folder, keep):
     assert "damaged" in (said := refused(str(folder))) and "model.safetensors" in said
 
 
-@pytest.mark.parametrize("header", [b"[]", b"{}  ", b'{"a": 1}', b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": []}}', b"\xff\xff\xff\xff"])
+@pytest.mark.parametrize("header", [b"[]", b"{}  ", b'{"a": 1}', b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": []}}',
+                                    b"\xff\xff\xff\xff"])
 def test_a_nonsense_safetensors_header_is_one_sentence(folder, header):
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     assert "safetensors" in refused(str(folder))
@@ -80,7 +83,8 @@ def test_a_missing_shard_is_named(folder):
     assert "model-00002-of-00002.safetensors" in refused(str(folder))
 
 
-@pytest.mark.parametrize("index", ["{", "{}", '{"weight_map": {}}', '{"weight_map": {"a": "../../etc/passwd"}}', '{"weight_map": {"a": 3}}'])
+@pytest.mark.parametrize("index", ["{", "{}", '{"weight_map": {}}', '{"weight_map": {"a": "../../etc/passwd"}}',
+                                   '{"weight_map": {"a": 3}}'])
 def test_a_damaged_index_is_one_sentence(folder, index):
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors.index.json").write_text(index)

@@ -109,10 +109,12 @@ def test_a_vocabulary_of_one_token():
         d = ops.filtered(logits, s)
         assert [int(v) for v in ops.draw(d, [LARGEST])[0]] == [0]
         both = ops.filtered(logits.repeat(2, 1), s)
-        assert ops.judge_to_host(both, ops.proposal([(d, torch.tensor([0]), torch.ones(1))], None, 1), [LARGEST, LARGEST], 1)[:2] == (1, 0)
+        proposal = ops.proposal([(d, torch.tensor([0]), torch.ones(1))], None, 1)
+        assert ops.judge_to_host(both, proposal, [LARGEST, LARGEST], 1)[:2] == (1, 0)
 
 
-@given(st.sampled_from([(3, 2), (50, 50), (2560, 5), (2560, 16), (4096, 256), (8192, 256), (49152, 5), (2561, 5)]), st.integers(0, 10**6), st.booleans())
+@given(st.sampled_from([(3, 2), (50, 50), (2560, 5), (2560, 16), (4096, 256), (8192, 256), (49152, 5), (2561, 5)]),
+       st.integers(0, 10**6), st.booleans())
 @settings(max_examples=40)
 def test_the_best_in_two_stages_are_the_best(shape, seed, ties):
     width, count = shape
@@ -203,7 +205,8 @@ def test_statistics_hold_entropy_probability_and_the_five_best():
 # -------------------------------------------------------------------------------------------------------------- device
 
 
-@pytest.mark.parametrize("s", [Sampling(), Sampling(1.0), Sampling(1.0, top_k=40), Sampling(0.7, top_p=0.9), Sampling(1.0, min_p=0.1, repetition_penalty=1.2)])
+@pytest.mark.parametrize("s", [Sampling(), Sampling(1.0), Sampling(1.0, top_k=40), Sampling(0.7, top_p=0.9),
+                               Sampling(1.0, min_p=0.1, repetition_penalty=1.2)])
 def test_a_round_waits_for_the_device_once(s, monkeypatch):
     """On "meta", which takes the way of any device that is not the CPU, tensors have no values: a step that needs one on
     the host raises. Only the verdict may, once."""

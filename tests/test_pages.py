@@ -17,7 +17,8 @@ from ui import controls
 
 
 def test_pages_need_no_torch():
-    code = ("import sys; sys.path.insert(0, '.'); import ui.controls, ui.jobs, ui.live, ui.pairline, ui.replay, ui.result, ui.runlist, ui.share;"
+    code = ("import sys; sys.path.insert(0, '.'); "
+            "import ui.controls, ui.jobs, ui.live, ui.pairline, ui.replay, ui.result, ui.runlist, ui.share;"
             "print([m for m in ('torch', 'transformers', 'altair', 'vl_convert') if m in sys.modules])")
     import subprocess
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout

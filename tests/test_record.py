@@ -27,7 +27,8 @@ torch.set_num_threads(1)
 # ---------------------------------------------------------------------------------------------------------- the record
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=1), Sampling(0.7, top_k=4, seed=2), Sampling(1.0, repetition_penalty=1.8, seed=3)])
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0, seed=1), Sampling(0.7, top_k=4, seed=2),
+                                      Sampling(1.0, repetition_penalty=1.8, seed=3)])
 def test_the_trace_holds_the_chances_that_were_used(sampling):
     """p and q of every proposal, the draw that judged it, and the raw scores' statistics, all recomputed here."""
     verifier, draft = ScriptedModel(noise(WIDTH, 1), WIDTH), ScriptedModel(noise(WIDTH, 2), WIDTH)
@@ -42,7 +43,8 @@ def test_the_trace_holds_the_chances_that_were_used(sampling):
             p, q = (reference(m.script(before), raw, before)[token] for m in (verifier, draft))
             assert (r.p[i], r.q[i]) == pytest.approx((p, q), abs=1e-5)
             bits = entropy_bits(draft.script(before))
-            assert r.draft_entropy[i] == pytest.approx(bits, abs=1e-4) and r.draft_normalised[i] == pytest.approx(bits / math.log2(WIDTH), abs=1e-4)
+            assert r.draft_entropy[i] == pytest.approx(bits, abs=1e-4)
+            assert r.draft_normalised[i] == pytest.approx(bits / math.log2(WIDTH), abs=1e-4)
             assert (r.draw[i] is None) == (sampling.greedy or i >= judged)
             if r.draw[i] is not None:
                 assert (r.draw[i] * r.q[i] < r.p[i]) == (i < r.accepted)
@@ -86,7 +88,13 @@ def test_normalised_entropy_is_over_the_usable_vocabulary():
 def test_drafting_stops_at_the_token_the_draft_was_unsure_of():
     prompt, answer = (1, 2), (3, 4, 5, 2, 3, 4, 1, 2)
     certain = path(prompt, answer, WIDTH)
-    unsure = ScriptedModel(lambda held: certain(held) if len(held) not in (3, 6) else [0.5 if t == (*prompt, *answer)[len(held)] else 0.0 for t in range(WIDTH)], WIDTH)
+
+    def wavering(held):
+        if len(held) not in (3, 6):
+            return certain(held)
+        return [0.5 if t == (*prompt, *answer)[len(held)] else 0.0 for t in range(WIDTH)]
+
+    unsure = ScriptedModel(wavering, WIDTH)
     settings = Settings(gamma=4, max_tokens=8, entropy_stop=0.5)
     generation = audited(ScriptedModel(certain, WIDTH), unsure, prompt, settings)
     assert generation.ids == answer
