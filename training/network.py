@@ -16,11 +16,11 @@ class Shape:
     """The draft's size. `heads × head` is the attention width."""
 
     vocabulary: int = 8192
-    width: int = 320
+    width: int = 256
     layers: int = 3
-    heads: int = 5
+    heads: int = 4
     head: int = 64
-    mlp: int = 896
+    mlp: int = 768
     rope_theta: float = 10_000.0
     norm_eps: float = 1e-5
     context: int = 8192
