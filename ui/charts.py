@@ -58,7 +58,8 @@ def time_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | Non
     if spent:
         total = sum(s for _, s, _ in spent)
         verify, draft, other = (share(part) for _, _, part in spent)
-        words = f"Of {total:.2f} s of speculative decoding, {verify} went into the verifier, {draft} into the draft and {other} into everything else."
+        words = f"Of {total:.2f} s of speculative decoding, {verify} went into the verifier, {draft} into the draft and {other} " \
+                "into everything else."
     else:
         words = "Only the verifier ran."
     chart = alt.Chart(alt.Data(values=rows)).mark_bar(height=22).encode(

@@ -28,7 +28,8 @@ def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:
         change = _change(a, b)
         numbers.append(f"<tr><th scope='row'>{escape(name)}</th><td>{shown[0]}</td><td>{shown[1]}</td><td>{change}</td></tr>")
     return ("<div class='sl'><table class='difference'><thead><tr><th></th><th scope='col'>A</th><th scope='col'>B</th>"
-            f"<th scope='col'>B against A</th></tr></thead><tbody>{head}{''.join(rows)}</tbody><tbody>{''.join(numbers)}</tbody></table></div>")
+            f"<th scope='col'>B against A</th></tr></thead><tbody>{head}{''.join(rows)}</tbody>"
+            f"<tbody>{''.join(numbers)}</tbody></table></div>")
 
 
 def _change(a: float | None, b: float | None) -> str:

@@ -37,7 +37,8 @@ CSS = """
 .sl.lead p{font-size:16px;line-height:1.55} .sl.small{font-size:13px}
 .sl.oneline{white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-size:14px}
 .sl .difference{border-collapse:collapse;table-layout:fixed;font-size:13px;width:100%}
-.sl .difference :is(th,td){padding:5px 12px 5px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
+.sl .difference :is(th,td){padding:5px 12px 5px 0;text-align:left;vertical-align:top;
+  border-bottom:1px solid var(--line);font-weight:400;overflow-wrap:anywhere}
 .sl .difference th[scope=row]{color:var(--quiet)} .sl .difference thead th{font-weight:600}
 .sl .difference tbody+tbody td{font-variant-numeric:tabular-nums}
 .sl-narrow .sl .sides,.sl-narrow .sl .pair{grid-template-columns:1fr}
