@@ -1,5 +1,6 @@
 """`python -m engine`: one line and status 2 for a wrong request, one JSON object for a right one."""
 
+import io
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import pytest
 import engine.commands.compare as command
 from engine.__main__ import main
 from engine.analysis.metrics import metrics
-from engine.commands import printable, quiet, read_prompt_file
+from engine.commands import Progress, printable, quiet, read_prompt_file
 from engine.errors import RequestError
 from engine.trace import from_json
 from tests.sample import sample_run
@@ -75,6 +76,26 @@ def test_a_missing_model_is_one_line_and_status_2(capfd, home):
     assert main(["compare", "--verifier", "/models/nothing-here", "--lookup", "--prompt", "x", "--json", "-"]) == 2
     out, err = capfd.readouterr()
     assert out == "" and err.count("\n") == 1 and "/models/nothing-here" in err
+
+
+@pytest.mark.parametrize("command", [["compare", "--prompt", "x"], ["certify"]])
+def test_no_verifier_is_loaded_for_a_draft_that_does_not_exist(command, pair, capfd, home, monkeypatch):
+    monkeypatch.setattr("engine.commands.compare.load", lambda *_: pytest.fail("loaded"))
+    assert main([*command, "--verifier", pair[0], "--draft", "/models/nothing-here", "--json", "-"]) == 2
+    out, err = capfd.readouterr()
+    assert out == "" and err.count("\n") == 1 and "/models/nothing-here" in err
+
+
+def test_the_progress_line_is_gone_before_an_error_is_said():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    with Terminal() as terminal:
+        with pytest.raises(RequestError), Progress(terminal) as progress:
+            progress.say("Loading Ala", now=True)
+            raise RequestError("no")
+        assert terminal.getvalue() == "\rLoading Ala\r" + " " * 11 + "\r"
 
 
 @pytest.mark.parametrize("data", ["Cześć\nAla\n".encode(), b"\xef\xbb\xbf" + "Cześć\r\nAla\r\n".encode(), "Cześć\nAla".encode("utf-16")])

@@ -165,10 +165,16 @@ def quiet(debug: bool = False) -> Iterator[TextIO]:
 
 
 class Progress:
-    """One line that overwrites itself, on a terminal only."""
+    """One line that overwrites itself, on a terminal only, and is gone at the end of its `with`, however that comes."""
 
     def __init__(self, stream: TextIO):
         self.stream, self.shown, self.at = (stream if stream.isatty() else None), 0, 0.0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.clear()
 
     def say(self, text: str, *, now: bool = False) -> None:
         if self.stream is None or (not now and time.monotonic() - self.at < 0.1):

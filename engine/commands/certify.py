@@ -34,10 +34,13 @@ def run(args) -> int:
 
 def _certify(args):
     """Load the pair and check it; None if Ctrl-C stopped it."""
-    with quiet(args.debug) as terminal:
+    with quiet(args.debug) as terminal, Progress(terminal) as progress:
+        from engine.models import source
+
+        progress.say("Looking for the models", now=True)
+        source.require(args.verifier, args.draft)
         from engine.certify import Stopped, certify
 
-        progress = Progress(terminal)
         with stopping() as (stop, arm):
             progress.say(f"Loading {args.verifier}", now=True)
             verifier = load(args.verifier, args.backend, args.device, args.dtype)
@@ -49,5 +52,3 @@ def _certify(args):
                 return certify(verifier, draft, gamma=args.gamma, max_tokens=args.max_tokens, tell=progress.say, stop=stop)
             except Stopped:
                 return None
-            finally:
-                progress.clear()

@@ -142,14 +142,16 @@ def _save(run: Run) -> None:
 
 def _decode(asked: CompareRequest, debug: bool) -> Run:
     """Run the comparison; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
-    with quiet(debug) as terminal:
+    with quiet(debug) as terminal, Progress(terminal) as progress:
+        from engine.models import source
+
+        progress.say("Looking for the models", now=True)
+        source.require(asked.verifier, asked.draft or None)  # before torch, which takes seconds to import
         from engine.decoding import compare
 
-        progress = Progress(terminal)
         with stopping() as (stop, arm):
             for event in compare.run(asked, load, stop):
                 if isinstance(event, Done):
-                    progress.clear()
                     return event.run
                 if isinstance(event, Step):
                     tokens = tokens + len(event.round.emitted)

@@ -45,6 +45,14 @@ def resolve(name: str) -> Source:
                   origin.get("weights") or contents.stored, vocabulary if vocabulary.is_file() else None)
 
 
+def require(*names: str | None) -> None:
+    """RequestError if one of the models cannot be had: all are looked for, and fetched from the hub, before the first is
+    loaded, so that nobody waits for a large verifier to hear that the draft does not exist. None is no model."""
+    for name in names:
+        if name is not None:
+            _find(_clean(name), network=True)
+
+
 def locate(name: str) -> Path:
     """Where a model's weights lie on this machine, a folder or a .gguf file; converts nothing, asks no network.
 
