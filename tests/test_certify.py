@@ -115,8 +115,8 @@ def test_a_correction_drawn_from_p_instead_of_the_residual_is_found(pair):
     def careless(p, proposal, uniform, width):
         accepted, closing, ids, at, q = pair[0].ops.judge_to_host(p, proposal, uniform, width)
         if proposal is not None and accepted < len(ids):
-            ids = None if p.ids is None else p.ids[accepted:accepted + 1]
-            row = pair[0].ops.Distribution(p.probabilities[accepted:accepted + 1], ids)
+            columns = None if p.ids is None else p.ids[accepted:accepted + 1]
+            row = pair[0].ops.Distribution(p.probabilities[accepted:accepted + 1], columns)
             closing = int(pair[0].ops.draw(row, uniform[-1:])[0])
         return accepted, closing, ids, at, q
 
