@@ -1,5 +1,6 @@
 """`python -m engine`: one line and status 2 for a wrong request, one JSON object for a right one."""
 
+import errno
 import io
 import json
 import os
@@ -12,7 +13,7 @@ import pytest
 import engine.commands.compare as command
 from engine.__main__ import main
 from engine.analysis.metrics import metrics
-from engine.commands import Progress, printable, quiet, read_prompt_file
+from engine.commands import Progress, printable, quiet, read_prompt_file, require_writable, write_json
 from engine.errors import RequestError
 from engine.trace import from_json
 from tests.sample import sample_run
@@ -150,6 +151,29 @@ def test_what_libraries_print_goes_to_the_log(home):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("result\n", "progress")
     assert set((home / "logs" / "engine.log").read_text().splitlines()) == {"from python", "from native code", "a warning"}
+
+
+def test_json_goes_through_links_and_pipes_and_replaces_neither(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "target.json")
+    (tmp_path / "target.json").write_text("old")
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    for name in ("link", "pipe", "new.json"):
+        require_writable(str(tmp_path / name))
+        write_json({"a": "ż"}, str(tmp_path / name))
+    assert os.read(reader, 100).decode() == '{"a": "ż"}\n' and (tmp_path / "pipe").is_fifo()
+    os.close(reader)
+    assert (tmp_path / "link").is_symlink() and json.loads((tmp_path / "target.json").read_text()) == {"a": "ż"}
+    assert json.loads((tmp_path / "new.json").read_text()) == {"a": "ż"} and len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_folder_that_takes_no_file_is_refused_before_the_run(tmp_path, monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(RequestError, match=r"^--json .*run.json cannot be written \(Read-only file system\)"):
+        require_writable(str(tmp_path / "run.json"))
 
 
 def test_text_of_a_model_cannot_command_the_terminal():

@@ -13,6 +13,7 @@ import logging
 import os
 import pkgutil
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -103,12 +104,18 @@ def require_writable(path: str | None) -> None:
     """RequestError before a long run, rather than after it, if the result could not be written to `path`."""
     if path in (None, "-"):
         return
-    target = Path(path).absolute()
+    target = Path(path).resolve()
     if target.is_dir() or not target.parent.is_dir():
         what = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
         raise RequestError(f"--json {path} {what}; give the path of a file to write.")
-    if not os.access(target.parent, os.W_OK):
-        raise RequestError(f"--json {path} cannot be written: the folder {target.parent} is read-only.")
+    if target.exists() and not target.is_file():  # a device or a pipe; to open and close a pipe would end its reader
+        if not os.access(target, os.W_OK):
+            raise RequestError(f"--json {path} cannot be written (permission denied).")
+        return
+    try:
+        tempfile.TemporaryFile(dir=target.parent).close()
+    except OSError as e:
+        raise RequestError(f"--json {path} cannot be written ({e.strerror}).") from None
 
 
 def write_json(data: dict, path: str) -> None:
@@ -119,8 +126,15 @@ def write_json(data: dict, path: str) -> None:
         stream = getattr(sys.stdout, "buffer", None)  # JSON is UTF-8 whatever the terminal's encoding
         stream.write(text.encode()) if stream else sys.stdout.write(text)
         sys.stdout.flush()
-    else:
-        write_atomic(Path(path).absolute(), text)
+        return
+    target = Path(path).resolve()  # a link is written through, not replaced
+    if target.is_file() or not target.exists():
+        write_atomic(target, text)
+        return
+    try:
+        target.write_text(text, encoding="utf-8")  # a device or a pipe is written to; a file put in its place would end it
+    except OSError as e:
+        raise RequestError(f"--json {path} cannot be written ({e.strerror}).") from None
 
 
 def printable(text: str) -> str:
