@@ -12,7 +12,7 @@ from engine.models.base import Model
 from engine.models.memory import Forecast, forecast
 from engine.models.source import config, ids_by_token
 
-CROSS = "The Polish page pairs models whose tokenizers differ."
+CROSS = "Pairs whose tokenizers differ are for the Polish page, which this release does not have yet."
 _SHOWN = 3  # differing tokens named in a reason
 _PADDING = re.compile(r"\[PAD\d+\]")  # written by GGUF converters to fill a padded vocabulary; no text ever becomes one
 
