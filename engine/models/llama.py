@@ -8,7 +8,7 @@ compares both passes on a probe and says no if they disagree, so anything unusua
 
 from __future__ import annotations
 
-from typing import NamedTuple, Sequence
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
