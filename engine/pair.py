@@ -52,8 +52,12 @@ def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, de
 def check_models(verifier: Model, draft: Model | None) -> None:
     """RequestError if two loaded models cannot run as a pair: unequal vocabularies, or a cache that cannot be rolled back.
 
-    draft None: prompt lookup, which asks of the verifier alone that it can be rolled back.
+    draft None: prompt lookup, which asks of the verifier alone that it can be rolled back. A draft with a stored map
+    scores only some of its verifier's tokens, under ids of its own, so it verifies nothing.
     """
+    if verifier.support is not None:
+        raise RequestError(f"{verifier.facts.title} is a draft that scores only {len(verifier.support):,} of its verifier's tokens, "
+                           "so it cannot be a verifier; choose another.")
     for model in (verifier, draft):
         if model is not None and not model.can_rewind:
             raise RequestError(f"{model.facts.title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be "

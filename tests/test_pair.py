@@ -99,7 +99,7 @@ class Loaded:
     ids: dict = field(default_factory=lambda: {"a": 0})
     can_rewind: bool = True
     title: str = "M"
-    support: None = None
+    support: list | None = None
 
     @property
     def facts(self):
@@ -127,6 +127,14 @@ def test_a_model_that_cannot_be_rolled_back_is_refused(verifier, draft):
     same = Loaded(can_rewind=False, title="R")
     with pytest.raises(RequestError):
         pair.check_models(same, same)
+
+
+@pytest.mark.parametrize("draft", [None, Loaded(), "itself"])
+def test_a_draft_with_a_stored_map_is_no_verifier(draft):
+    """Its ids are its own: read as the verifier's they would be other tokens."""
+    verifier = Loaded(title="D", support=[0, 7, 3])
+    with pytest.raises(RequestError, match="^D is a draft that scores only 3 of its verifier's tokens, so it cannot be a verifier"):
+        pair.check_models(verifier, verifier if draft == "itself" else draft)
 
 
 def test_the_bundled_verifier_fits_itself_by_any_name():
