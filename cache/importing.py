@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cache.summary import summarise
 from engine.errors import RequestError
-from engine.trace import Generation, Run, from_json, plain_data
+from engine.trace import BONUS, CORRECTION, PLAIN, Generation, Run, from_json, plain_data
 
 LIMIT = 100 * 2**20  # bytes; 10,000 tokens a side take about 10 MB
 NAN_NOTE = "The imported file held NaN or infinity, which JSON does not have; they are read as “not measured”."
@@ -76,7 +76,8 @@ def _check(kind, value, where: str) -> None:
     elif kind is int:
         _expect(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63, where, "a whole number")
     elif kind is float:
-        _expect(isinstance(value, (int, float)) and not isinstance(value, bool), where, "a number")
+        # json reads digits without a point as a whole number of any size, which no float may hold
+        _expect(isinstance(value, float) or isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63, where, "a number")
     elif kind is str:
         _expect(isinstance(value, str), where, "a text")
 
@@ -108,6 +109,8 @@ def _check_side(side: Generation, run: Run, mode: str) -> None:
         for column in ("q", "p", "draw", "draft_entropy", "draft_normalised"):
             if len(getattr(round_, column)) not in (0, len(round_.proposed)):
                 raise ValueError(f"{mode}.rounds[{i}].{column} has not one entry for each proposed token")
+        if round_.closing not in (None, PLAIN, CORRECTION, BONUS):
+            raise ValueError(f"{mode}.rounds[{i}].closing is none of plain, correction and bonus")
         if not 0 <= round_.accepted <= len(round_.proposed):
             raise ValueError(f"{mode}.rounds[{i}] accepts {round_.accepted} of {len(round_.proposed)} proposed tokens")
     for id in used:

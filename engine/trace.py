@@ -200,7 +200,7 @@ def from_json(text: str | bytes) -> Run:
         raise ValueError(f"This run was written by a newer SpecLens (schema {data.get('schema')}, known up to {SCHEMA}).")
     try:
         return _build(Run, data)
-    except (TypeError, KeyError, AttributeError, ValueError) as e:
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as e:
         raise ValueError(f"This run file is damaged: {e}.") from None
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cache.importing import LIMIT, NAN_NOTE
+from cache.importing import LIMIT, NAN_NOTE, run_from_bytes
 from cache.store import Store
 from engine.analysis.metrics import metrics
 from engine.errors import RequestError
@@ -127,3 +127,22 @@ def test_a_run_with_anything_replaced_by_anything_is_refused_or_can_be_read(tmp_
     else:
         metrics(store.get(id))
         assert store.list()[0].damaged is None
+
+
+@pytest.mark.parametrize("column, value, said", [
+    ("draft_seconds", 10**400, "This run file is damaged"), ("closing", "later", "rounds[0].closing is none of plain, correction and bonus"),
+    ("draw", [10**400], "draw[0] is not a number"),
+], ids=["seconds", "closing", "draw"])
+def test_numbers_past_every_range_and_unknown_closings_are_refused(column, value, said):
+    data = export(sample_run())
+    data["speculative"]["rounds"][0][column] = value
+    with pytest.raises(RequestError) as e:
+        run_from_bytes(json.dumps(data).encode())
+    assert said in str(e.value)
+
+
+def test_a_probability_past_every_range_is_refused():
+    data = export(sample_run())
+    data["plain"]["top"][0][1][1] = 10**400
+    with pytest.raises(RequestError, match=r"run.plain.top\[0\]\[1\]\[1\] is not a number"):
+        run_from_bytes(json.dumps(data).encode())
