@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import transformers
 
 from engine.errors import RequestError
 from engine.models import registry
+from engine.models.torch_model import readable
 from tests.folders import folder, tiny  # noqa: F401
 
 
@@ -23,3 +25,14 @@ def test_weights_that_the_config_does_not_describe_are_refused(folder, change, s
     with pytest.raises(RequestError) as e:
         registry.load(str(folder), "cpu", "float32")
     assert said in str(e.value) and str(folder) in str(e.value) and "\n" not in str(e.value)
+
+
+def test_longrope_is_read_up_to_its_original_length():
+    """Past it every key is turned another way: plain, block by block and afresh would be three different answers."""
+    rope = {"rope_type": "longrope", "rope_theta": 10_000.0, "short_factor": [1.0] * 4, "long_factor": [3.0] * 4,
+            "original_max_position_embeddings": 64, "factor": 8.0}
+    config = transformers.Phi3Config(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512,
+                                     original_max_position_embeddings=64, pad_token_id=0, rope_parameters=rope)
+    assert readable(config) == 64
+    assert readable(transformers.LlamaConfig(max_position_embeddings=512)) == 512
+    assert readable(transformers.BloomConfig()) is None

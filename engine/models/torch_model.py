@@ -226,8 +226,22 @@ def _defaults(network: nn.Module) -> dict[str, float]:
             if getattr(config, name, None) is not None and getattr(config, name) != off}
 
 
+def readable(config: Any) -> int | None:
+    """How many positions a network can be read token by token. Longrope turns every key another way once a text passes
+    its original length: keys in the cache would be wrong, and a block across that length is scored unlike single tokens."""
+    limit = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") != "longrope":
+        return limit
+    original = rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None) or limit
+    return original if limit is None else min(limit, original)
+
+
 def _facts(network, source, vocabulary, support, device, dtype, asked_device, asked_dtype, notes) -> ModelFacts:
     config = network.config.get_text_config()
+    context, asked = readable(config), getattr(config, "max_position_embeddings", None)
+    if context != asked:
+        notes = (*notes, f"{source.title} scales all its positions anew past {context:,}, which no cache survives, so it is read up to there.")
     head = network.get_output_embeddings()
     embedding = network.get_input_embeddings()
     tied = head is None or head.weight.data_ptr() == embedding.weight.data_ptr()
@@ -238,6 +252,6 @@ def _facts(network, source, vocabulary, support, device, dtype, asked_device, as
         architecture=type(network).__name__, layers=config.num_hidden_layers, width=config.hidden_size,
         parameters=parameters, flops_per_token=flops_per_token(shapes, network.config.to_dict()),
         vocabulary=vocabulary.size if support is None else len(support),
-        context=getattr(config, "max_position_embeddings", None), tied_head=tied, weights=source.weights,
+        context=context, tied_head=tied, weights=source.weights,
         backend="torch", backend_version=torch.__version__, device=device, asked_device=asked_device, dtype=dtype,
         asked_dtype=asked_dtype, bytes=sum(p.numel() * p.element_size() for p in network.parameters()), notes=tuple(notes))
