@@ -40,6 +40,7 @@ def main() -> None:
     p.add_argument("--best-gamma", type=int, nargs="*", default=[1, 2, 3, 4, 6], help="γ tried on the structured prompts, ours only")
     p.add_argument("--dtype", default="auto")
     p.add_argument("--repeats", type=int, default=1)
+    p.add_argument("--sampling", choices=list(SAMPLINGS), help="only this one")
     p.add_argument("--json")
     a = p.parse_args()
     verifier, draft = registry.load("bundled:smollm2-135m", dtype=a.dtype), registry.load("bundled:smollm2-draft", dtype=a.dtype)
@@ -47,6 +48,8 @@ def main() -> None:
     found: dict = {"dtype": verifier.facts.dtype, "gamma": a.gamma, "tokens": a.tokens, "prompts": a.prompts, "threads": torch.get_num_threads()}
     chosen = [prompts.build(verifier.vocabulary, text) for text in ALL[: a.prompts]]
     for name, sampling in SAMPLINGS.items():
+        if a.sampling not in (None, name):
+            continue
         settings = Settings(gamma=a.gamma, max_tokens=a.tokens, sampling=sampling)
         modes = {
             "ours plain": lambda q: ours(verifier, None, q, settings),
