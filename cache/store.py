@@ -73,8 +73,9 @@ class Store:
                 save_index(self.folder, fresh)
             with self._lock:
                 self._known = fresh
-            lines = [summary for _, _, summary in fresh.values()]
-        return sorted(lines, key=lambda s: (s.damaged is None, s.created, s.id), reverse=True)
+        # Two runs of one second keep the order in which they were written.
+        lines = sorted(fresh.values(), key=lambda line: (line[2].damaged is None, line[2].created, line[0]), reverse=True)
+        return [summary for _, _, summary in lines]
 
     def get(self, id: str) -> Run:
         """The run of that id, read again only when its file has changed."""

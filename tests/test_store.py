@@ -311,3 +311,16 @@ def test_a_run_is_plain_data_and_nothing_else_is_stored(store):
     run = run_number(1)
     store.save(run)
     assert json.loads((store.folder / f"{run.id}.json").read_text("utf-8")) == plain_data(run)
+
+
+def test_runs_of_one_second_are_listed_in_the_order_they_were_written(tmp_path):
+    store = Store(tmp_path)
+    try:
+        run = sample_run(seed=1, tokens=8)
+        ids = [f"20261130-053012-{mark}" for mark in ("bbbbbb", "aaaaaa", "cccccc")]
+        for id in ids:
+            store.save(dataclasses.replace(run, id=id))
+            time.sleep(0.02)
+        assert [s.id for s in store.list()] == ids[::-1]
+    finally:
+        store.close()
