@@ -79,7 +79,7 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                 closing_kind = PLAIN if not count else BONUS if accepted == count else CORRECTION
             session.rewind(count + 1 - len(emitted))
             if draft is not None:
-                drafter.settle(min(accepted, count))
+                drafter.settle(accepted)
             text += emitted
             if seen is not None:
                 ops.mark(seen, ops.ids_on_device(emitted, logits))
