@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.trace import Round, Run, Settings
+from engine.trace import AnyRun, Round, Settings
+from engine.trace.uag import STRATEGIES
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,60 @@ class CompareRequest:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """One prompt of a set, with the name and the category it goes by in tables."""
+
+    text: str
+    label: str = ""
+    category: str = ""
+
+
+@dataclass(frozen=True)
+class SinksRequest:
+    """Where attention drains in each of `prompts`, read by `model`."""
+
+    prompts: tuple[Asked, ...]
+    model: str
+    system: str | None = None
+    raw: bool = False
+    backend: str = "torch"
+    device: str = "auto"
+    dtype: str = "auto"
+
+
+@dataclass(frozen=True)
+class EntropyRequest:
+    """How sure `model` is of each token of its answers to `prompts`. Of the settings, sampling and max_tokens apply."""
+
+    prompts: tuple[Asked, ...]
+    model: str
+    system: str | None = None
+    raw: bool = False
+    settings: Settings = Settings()
+    backend: str = "torch"
+    device: str = "auto"
+    dtype: str = "auto"
+
+
+@dataclass(frozen=True)
+class UagRequest:
+    """Each strategy at each k on each prompt, beside verifier-only. `prefix` is strategy context's p."""
+
+    prompts: tuple[Asked, ...]
+    verifier: str
+    draft: str
+    strategies: tuple[str, ...] = STRATEGIES
+    ks: tuple[int, ...] = (2, 4, 6)
+    prefix: int = 5
+    system: str | None = None
+    raw: bool = False
+    settings: Settings = Settings()
+    backend: str = "torch"
+    device: str = "auto"
+    dtype: str = "auto"
+
+
+@dataclass(frozen=True)
 class Stage:
     """What is being done now, in words: "Loading SmolLM2-135M", "Warm-up", "Verifier only, repeat 2 of 3"."""
 
@@ -30,6 +85,7 @@ class Stage:
     side: str | None = None  # "plain" or "speculative" while one of them decodes
     repeat: int = 1
     repeats: int = 1
+    done: float | None = None  # share of the whole work that is over, 0–1, where the work itself can tell
 
 
 @dataclass(frozen=True)
@@ -46,7 +102,7 @@ class Step:
 class Done:
     """The finished (or stopped) run."""
 
-    run: Run
+    run: AnyRun
 
 
 Event = Stage | Step | Done

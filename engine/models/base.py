@@ -6,10 +6,10 @@ share a model (self-draft: the same weights, two caches). Scores stay on the dev
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Sequence
+from typing import Any, Callable, Protocol, Sequence
 
 from engine.tokens import Vocabulary
-from engine.trace import ModelFacts
+from engine.trace import ModelFacts, Sums
 
 
 class Session(Protocol):
@@ -46,6 +46,14 @@ class Model(Protocol):
 
     def session(self, capacity: int | None = None) -> Session:
         """A fresh, empty session; `capacity` is a hint of how many ids it will hold."""
+
+    def attention(self, ids: Sequence[int], progress: Callable[[float], bool] = lambda share: False) -> Sums | None:
+        """Read `ids` once, from an empty cache, and add up the attention every key receives (`engine.trace.sinks.Sums`).
+
+        The model runs under its normal attention kernel; no S × S matrix of more than one chunk of queries ever exists.
+        `progress(share done, 0–1)` is called at least once a layer; when it returns True the reading is given up and None
+        comes back. Raises RequestError that names the reason where the attention of this model cannot be captured.
+        """
 
     def synchronise(self) -> None:
         """Wait until the device has done all it was given."""
