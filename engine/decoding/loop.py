@@ -69,8 +69,8 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                 scores = ops.penalise(logits, seen[None] if draft is None else ops.seen_rows(seen, draft.proposal.ids), s.repetition_penalty)
             count = logits.shape[0] - 1
             uniform = uniforms.take(count + 1)
-            accepted, closing, proposed, p, q = ops.judge_to_host(
-                ops.filtered(scores, s), None if draft is None else draft.proposal, uniform, logits.shape[-1])
+            drawn_from = ops.filtered(scores, s)
+            accepted, closing, proposed, p, q = ops.judge_to_host(drawn_from, None if draft is None else draft.proposal, uniform, logits.shape[-1])
             emitted, ended = _until_end(proposed[:accepted] + [closing], ends)
             if ended and len(emitted) <= accepted:  # the end token is a draft token: nothing after it ever was
                 accepted = len(emitted)
@@ -90,7 +90,7 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                 draw=tuple(None if s.greedy or i >= judged else uniform[i] for i in range(len(proposed))),
                 draft_seconds=draft.seconds if draft else 0.0, verify_seconds=verify_seconds, end=perf_counter() - start - paused, note=note))
             if trail:
-                paused += trail.hold(logits, emitted, proposed, draft, raw=s.greedy)
+                paused += trail.hold(logits, emitted, proposed, draft, drawn_from, raw=s.greedy)
             handed = perf_counter()
             yield rounds[-1]
             paused += perf_counter() - handed  # the reader's own time is no decoding

@@ -21,22 +21,27 @@ class Trail:
         self._held: list[tuple] = []
         self._scores = 0
         self._positions: list[list[float]] = []  # (entropy, probability, best ids…, their probabilities…) a position
+        self._sampling: list[float] = []  # entropy a position of the distribution its token was drawn from
         self._proposals: list[tuple[list, list, list, list]] = []  # (p, q, entropy, normalised) a round
 
-    def hold(self, logits: Any, emitted: Sequence[int], proposed: Sequence[int], draft: Any, raw: bool) -> float:
-        """Keep a round's scores. `raw`: p and q are those of the raw softmax (greedy). Returns seconds spent here."""
+    def hold(self, logits: Any, emitted: Sequence[int], proposed: Sequence[int], draft: Any, drawn_from: Any, raw: bool) -> float:
+        """Keep a round's scores and the filtered distributions its tokens were drawn from (`ops.Distribution`).
+
+        `raw`: p and q are those of the raw softmax (greedy). Returns seconds spent here.
+        """
         began = perf_counter()
         scores, columns = (None, None) if draft is None else (draft.logits, draft.columns)
-        self._held.append((logits, list(emitted), list(proposed), scores, columns, raw))
-        self._scores += logits.shape[0] * logits.shape[1] + (0 if scores is None else scores.shape[0] * scores.shape[1])
+        self._held.append((logits, list(emitted), list(proposed), scores, columns, drawn_from, raw))
+        self._scores += sum(a.shape[0] * a.shape[1] for a in (logits, scores, drawn_from.probabilities) if a is not None)
         if self._scores > HELD_SCORES:
             self._look()
         return perf_counter() - began
 
     def _look(self) -> None:
         ops = self.ops
-        for logits, emitted, proposed, scores, columns, raw in self._held:
+        for logits, emitted, proposed, scores, columns, drawn_from, raw in self._held:
             self._positions += ops.to_host(ops.statistics(logits[: len(emitted)], emitted))
+            self._sampling += ops.to_host(ops.distribution_entropy(drawn_from))[: len(emitted)]
             p = q = bits = None
             if proposed and raw:
                 rows = logits[: len(proposed)]
@@ -62,4 +67,5 @@ class Trail:
         return replace(
             generation, rounds=tuple(rounds),
             entropy=tuple(row[0] for row in self._positions), probability=tuple(row[1] for row in self._positions),
+            sampling_entropy=tuple(self._sampling),
             top=tuple(tuple((int(i), v) for i, v in zip(row[2 : 2 + best], row[2 + best :])) for row in self._positions))

@@ -250,6 +250,12 @@ def entropy(logits: Tensor) -> tuple[Tensor, Tensor]:
     return ((0.0 - log_best - torch.linalg.vecdot(p, below)) / math.log(2)).clamp(min=0.0), top.squeeze(-1) - log_best
 
 
+def distribution_entropy(d: Distribution) -> Tensor:
+    """Entropy in bits (rows,) of filtered distributions; 0 where one token has it all."""
+    p = d.probabilities
+    return (0.0 - (p * p.clamp(min=1e-30).log2()).sum(-1)).clamp(min=0.0)  # of p = 0 the product is 0, not NaN
+
+
 def probability(logits: Tensor, log_total: Tensor, ids: Tensor) -> Tensor:
     """Raw softmax probability (rows,) of one id a row."""
     return (logits.gather(1, ids[:, None]).squeeze(1) - log_total).exp()
