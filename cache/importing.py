@@ -11,13 +11,13 @@ from pathlib import Path
 
 from cache.summary import summarise
 from engine.errors import RequestError
-from engine.trace import BONUS, CORRECTION, PLAIN, Generation, Run, from_json, plain_data
+from engine.trace import BONUS, CORRECTION, KINDS, PLAIN, AnyRun, Generation, SinkItem, from_json, plain_data
 
-LIMIT = 100 * 2**20  # bytes; 10,000 tokens a side take about 10 MB
+LIMIT = 100 * 2**20  # bytes; 10,000 tokens a side take about 10 MB, and so does the attention of 300 tokens
 NAN_NOTE = "The imported file held NaN or infinity, which JSON does not have; they are read as “not measured”."
 
 
-def run_from_bytes(content: bytes) -> Run:
+def run_from_bytes(content: bytes) -> AnyRun:
     """The run in an exported JSON file. RequestError says in one sentence why it is none."""
     if len(content) > LIMIT:
         raise RequestError(f"This file has {len(content) / 2**20:.0f} MB; a run to import may have {LIMIT // 2**20}.")
@@ -35,7 +35,7 @@ def run_from_bytes(content: bytes) -> Run:
     except ValueError as e:
         raise RequestError(str(e)) from None
     try:
-        _check(Run, data, "run")
+        _check(KINDS[run.kind], data, "run")
         _check_run(run)
         summarise(run, Path(), 0)
     except ValueError as e:
@@ -55,7 +55,7 @@ def _check(kind, value, where: str) -> None:
         _expect(isinstance(value, dict), where, "an object")
         hints = typing.get_type_hints(kind)
         for f in dataclasses.fields(kind):
-            if f.name in value:
+            if f.name in value and not f.metadata.get("array"):
                 _check(hints[f.name], value[f.name], f"{where}.{f.name}")
     elif origin is tuple:
         _expect(isinstance(value, list), where, "a list")
@@ -87,34 +87,76 @@ def _expect(holds: bool, where: str, what: str) -> None:
         raise ValueError(f"{where} is not {what}")
 
 
-def _check_run(run: Run) -> None:
-    if "verifier" not in run.models:
-        raise ValueError("it does not say which verifier ran")
+def _check_run(run: AnyRun) -> None:
+    """What every view relies on. ValueError names the first thing that does not hold."""
+    needed = ("verifier",) if run.kind in ("compare", "uag") else ("model",)
+    for role in needed:
+        if role not in run.models:
+            raise ValueError(f"it does not say which {role} ran")
     datetime.fromisoformat(run.created.replace("Z", "+00:00"))
-    for mode in ("plain", "speculative"):
-        if (side := getattr(run, mode)) is not None:
-            _check_side(side, run, mode)
+    if run.kind == "compare":
+        for mode in ("plain", "speculative"):
+            _check_answer(getattr(run, mode), run, mode)
+        return
+    for i, item in enumerate(run.items):
+        where = f"items[{i}]"
+        if run.kind == "sinks":
+            _check_sums(item, run, where)
+        elif run.kind == "entropy":
+            _check_answer(item.answer, run, f"{where}.answer")
+        else:
+            _check_answer(item.plain, run, f"{where}.plain")
+            for n, result in enumerate(item.results):
+                _check_answer(result.answer, run, f"{where}.results[{n}].answer")
 
 
-def _check_side(side: Generation, run: Run, mode: str) -> None:
-    """What every view relies on: columns of one length, and bytes for every id."""
-    for column in ("entropy", "top", "probability"):
-        if len(getattr(side, column)) not in (0, len(side.ids)):
-            raise ValueError(f"{mode}.{column} has {len(getattr(side, column))} entries for {len(side.ids)} tokens")
-    used = set(side.ids)
-    for best in side.top:
+def _check_answer(answer: Generation | None, run: AnyRun, where: str) -> None:
+    """Columns of one length, and bytes for every id."""
+    if answer is None:
+        return
+    for column in ("entropy", "top", "probability", "sampling_entropy"):
+        if len(getattr(answer, column)) not in (0, len(answer.ids)):
+            raise ValueError(f"{where}.{column} has {len(getattr(answer, column))} entries for {len(answer.ids)} tokens")
+    used, of_draft = set(answer.ids), set()
+    for best in answer.top:
         used.update(id for id, _ in best)
-    for i, round_ in enumerate(side.rounds):
+    for i, round_ in enumerate(answer.rounds):
         used.update(round_.proposed, round_.emitted)
+        of_draft.update(round_.draft_ids)
         for column in ("q", "p", "draw", "draft_entropy", "draft_normalised"):
             if len(getattr(round_, column)) not in (0, len(round_.proposed)):
-                raise ValueError(f"{mode}.rounds[{i}].{column} has not one entry for each proposed token")
+                raise ValueError(f"{where}.rounds[{i}].{column} has not one entry for each proposed token")
         if round_.closing not in (None, PLAIN, CORRECTION, BONUS):
-            raise ValueError(f"{mode}.rounds[{i}].closing is none of plain, correction and bonus")
+            raise ValueError(f"{where}.rounds[{i}].closing is none of plain, correction and bonus")
         if not 0 <= round_.accepted <= len(round_.proposed):
-            raise ValueError(f"{mode}.rounds[{i}] accepts {round_.accepted} of {len(round_.proposed)} proposed tokens")
+            raise ValueError(f"{where}.rounds[{i}] accepts {round_.accepted} of {len(round_.proposed)} proposed tokens")
+    _check_bytes(used, run.tokens)
+    if run.kind == "uag":
+        _check_bytes(of_draft, run.draft_tokens)
+
+
+def _check_bytes(used: set[int], tokens: dict[int, str]) -> None:
     for id in used:
         try:
-            bytes.fromhex(run.tokens[id])
+            bytes.fromhex(tokens[id])
         except (KeyError, ValueError):
             raise ValueError(f"it does not give the bytes of token {id}") from None
+
+
+def _check_sums(item: SinkItem, run: AnyRun, where: str) -> None:
+    """Flags and arrays that fit the prompt's tokens."""
+    _check_bytes(set(item.prompt.ids), run.tokens)
+    keys, sums = len(item.prompt.ids), item.sums
+    if sums is None:
+        return
+    if len(item.structural) != keys:
+        raise ValueError(f"{where}.structural has {len(item.structural)} entries for {keys} tokens")
+    layers, heads = (sums.received.shape[:2] if getattr(sums.received, "ndim", 0) == 3 else (0, 0))
+    near = getattr(sums.near_mean, "shape", (0, 0))[-1]
+    expected = {"received": (layers, heads, keys), "near": (layers, heads, keys, near), "near_mean": (keys, near)}
+    for name, shape in expected.items():
+        array = getattr(sums, name)
+        if (array is None and name != "near") or (array is not None and array.shape != shape) or not layers * heads * near:
+            raise ValueError(f"{where}.sums.{name} does not fit {keys} tokens")
+    if len(sums.windows) != layers:
+        raise ValueError(f"{where}.sums.windows has {len(sums.windows)} entries for {layers} layers")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping
 
 from engine.request import Event, Step
-from engine.trace import Run
+from engine.trace import AnyRun
 
 QUEUED, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "done", "stopped", "failed"
 SIDES = ("plain", "speculative")
@@ -54,9 +54,10 @@ class JobView:
     finished: float | None
     seconds: float  # running time so far, 0 while queued
     seconds_left: float | None  # None: nothing to estimate from yet
+    done: float | None  # share of the work that is over, 0–1, where the work itself tells
     stopping: bool  # Stop was pressed and has not taken effect yet
     run_id: str | None
-    run: Run | None
+    run: AnyRun | None
     version: int
 
     @property
@@ -112,6 +113,8 @@ class Job:
         self._tokens: dict[int, str] = {}
         self._submitted, self._started, self._finished = time.monotonic(), None, None
         self._run_id, self._run = None, None
+        self._done: float | None = None
+        self._first_done: tuple[float, float] | None = None  # when the work first told how far it was, and how far
         self._version = 0
 
     @property
@@ -138,7 +141,7 @@ class Job:
             return JobView(
                 self.id, self.request, self.title, self.owner, self._status, self._error, self._stage, self._side,
                 self._repeat, self._repeats, {name: side.view() for name, side in self._sides.items()}, dict(self._tokens),
-                self._submitted, self._started, self._finished, seconds, self._seconds_left() if active else None,
+                self._submitted, self._started, self._finished, seconds, self._seconds_left() if active else None, self._done,
                 active and self._stop.is_set(), self._run_id, self._run, self._version)
 
     # What follows is for the worker.
@@ -176,10 +179,14 @@ class Job:
             else:
                 self._stage, self._side = event.text, event.side
                 self._repeat, self._repeats = event.repeat, event.repeats
+                if event.done is not None:
+                    self._done = event.done
+                    if self._first_done is None:
+                        self._first_done = (time.monotonic(), event.done)
                 if event.side is not None:
                     self._close_all_but(event.side, event.repeat)
 
-    def finish(self, status: str, error: str | None = None, run_id: str | None = None, run: Run | None = None) -> None:
+    def finish(self, status: str, error: str | None = None, run_id: str | None = None, run: AnyRun | None = None) -> None:
         with self._lock:
             self._version += 1
             self._status, self._error, self._run_id, self._run = status, error, run_id, run
@@ -203,10 +210,14 @@ class Job:
                 side.end()
 
     def _seconds_left(self) -> float | None:
-        """Decode time still to come: tokens left of each side over its rate; loading and prefill are not foreseen.
-
-        A side that has not begun borrows the other's rate; a side that ended a repeat early is expected to do so again.
+        """Time still to come. Work that tells how far it is goes on as fast as it went so far. Else it is decode time: tokens
+        left of each side over its rate; loading and prefill are not foreseen. A side that has not begun borrows the other's
+        rate; a side that ended a repeat early is expected to do so again.
         """
+        if self._first_done is not None:
+            since, share = self._first_done
+            gained = self._done - share
+            return (time.monotonic() - since) * (1 - self._done) / gained if gained > 0 else None
         settings = getattr(self.request, "settings", None)
         if not hasattr(settings, "max_tokens"):
             return None

@@ -1,4 +1,5 @@
-"""The runs on disk: one JSON file each, written whole or not at all, under a name that is the run's id."""
+"""The runs on disk: one JSON file each, written whole or not at all, under a name that is the run's id. A run's arrays, if it
+has any, lie beside it under the same name."""
 
 from __future__ import annotations
 
@@ -16,11 +17,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from cache.importing import run_from_bytes
-from cache.summary import Summary, load_index, read_run, read_summary, save_index, summarise
+from cache.summary import Summary, load_index, read_summary, save_index, summarise
 from cache.watch import Watch
+from engine import run_files
 from engine.errors import RequestError
-from engine.models.home import home, write_atomic
-from engine.trace import Run, to_json
+from engine.models.home import home
+from engine.trace import AnyRun, arrays
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Store:
         self._listing, self._watching = threading.Lock(), threading.Lock()
         self._unsaved = False  # the index on disk lacks something of `_known`
         self._known: dict[str, tuple[int, int, Summary]] | None = None  # id → (stamp, bytes, summary)
-        self._open: OrderedDict[str, tuple[int, Run]] = OrderedDict()
+        self._open: OrderedDict[str, tuple[int, AnyRun]] = OrderedDict()
         self._watch: Watch | None = None
         self.purge()
 
@@ -77,7 +79,7 @@ class Store:
         lines = sorted(fresh.values(), key=lambda line: (line[2].damaged is None, line[2].created, line[0]), reverse=True)
         return [summary for _, _, summary in lines]
 
-    def get(self, id: str) -> Run:
+    def get(self, id: str) -> AnyRun:
         """The run of that id, read again only when its file has changed."""
         path = self._path(id)
         try:
@@ -91,18 +93,18 @@ class Store:
                 self._open.move_to_end(id)
                 return kept[1]
         try:
-            run = read_run(path)
+            run = run_files.read(path)
         except ValueError as e:
             raise RequestError(f"The run {id} cannot be opened. {e}") from None
         self._remember(run, stamp)
         return run
 
-    def save(self, run: Run) -> str:
+    def save(self, run: AnyRun) -> str:
         """Write a run and return its id; a run without a usable id gets one. The same id again replaces the file."""
         if not ID.fullmatch(run.id):
             run = dataclasses.replace(run, id=new_id())
         path = self.folder / f"{run.id}.json"
-        self._write(path, to_json(run))
+        self._write(path, run)
         with self._lock:
             try:
                 stat = path.stat()
@@ -125,6 +127,7 @@ class Store:
         """Move a run, damaged or not, to the trash, from where `undo` brings it back within 30 days."""
         path = self._path(id)
         self._move(path, self.trash / path.name, missing=f"There is no run {id} to delete.")
+        self._move_arrays(path, self.trash)
         with self._lock:
             self._open.pop(id, None)
 
@@ -133,11 +136,12 @@ class Store:
         path = self._path(id)
         if path.exists():
             raise RequestError(f"There is a run {id} already, so the deleted one stays in the trash.")
+        self._move_arrays(self.trash / path.name, self.folder)
         self._move(self.trash / path.name, path, missing=f"The run {id} is not in the trash any more.")
 
     def purge(self) -> None:
         """Empty the trash of what was deleted over 30 days ago, and sweep up after writers that were killed."""
-        limits = [(self.trash, "*.json", TRASH_DAYS), (self.folder, ".*.part", 1)]
+        limits = [(self.trash, "*.json", TRASH_DAYS), (self.trash, f"*{arrays.SUFFIX}", TRASH_DAYS), (self.folder, ".*.part", 1)]
         for folder, pattern, days in limits:
             try:
                 for path in folder.glob(pattern):
@@ -196,17 +200,17 @@ class Store:
             raise RequestError("That is not the id of a run; ids look like 20261130-053012-ab12cd.")
         return self.folder / f"{id}.json"
 
-    def _remember(self, run: Run, stamp: int) -> None:
+    def _remember(self, run: AnyRun, stamp: int) -> None:
         with self._lock:
             self._open[run.id] = (stamp, run)
             self._open.move_to_end(run.id)
             while len(self._open) > OPEN:
                 self._open.popitem(last=False)
 
-    def _write(self, path: Path, text: str) -> None:
+    def _write(self, path: Path, run: AnyRun) -> None:
         self._make(path.parent)
         try:
-            write_atomic(path, text.encode("utf-8", "surrogatepass"))  # half a surrogate pair may stand in a prompt
+            run_files.write(run, path)
         except RequestError as e:
             raise RequestError(f"{str(e).rstrip('.')}, so the run is not saved; free some space there, or set "
                                "SPECLENS_HOME to a folder that can be written.") from None
@@ -221,6 +225,12 @@ class Store:
         except OSError as e:
             raise RequestError(f"{source} cannot be moved ({e.strerror}); check who may write in {self.folder}.") from None
         self._changed()
+
+    def _move_arrays(self, path: Path, folder: Path) -> None:
+        """Move what lies beside a run's file, if anything does."""
+        beside = path.with_suffix(arrays.SUFFIX)
+        if beside.exists():
+            self._move(beside, folder / beside.name, missing="")
 
     def _make(self, folder: Path) -> None:
         try:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine import run_files
 from engine.analysis.metrics import metrics
 from engine.errors import RequestError
 from engine.models.home import write_atomic
-from engine.trace import Run, from_json, plain_data
+from engine.trace import AnyRun, EntropyRun, Run, SinksRun, UagRun, plain_data
 
 log = logging.getLogger(__name__)
 
 INDEX = "summaries.index"  # beside the runs; may be deleted at any time
-VERSION = 1  # raise it when Summary or one of its figures changes: the index is then made anew
+VERSION = 2  # raise it when Summary or one of its figures changes: the index is then made anew
 SHOWN = 160  # characters of the prompt
 
 
@@ -43,35 +43,54 @@ class Summary:
     damaged: str | None = None
 
 
-def summarise(run: Run, path: Path, size: int) -> Summary:
+def summarise(run: AnyRun, path: Path, size: int) -> Summary:
+    of_kind = {"compare": _compare, "sinks": _sinks, "entropy": _entropy, "uag": _uag}[run.kind]
+    return Summary(id=run.id, path=str(path), bytes=size, created=run.created, name=run.name, kind=run.kind, status=run.status,
+                   notes=run.notes, **of_kind(run))
+
+
+def _compare(run: Run) -> dict:
     figures = metrics(run)
     answers = [side.ids for side in (run.plain, run.speculative) if side is not None]
-    draft = "prompt lookup" if run.settings.drafter == "lookup" else run.models["draft"].title if "draft" in run.models else ""
-    return Summary(
-        id=run.id, path=str(path), bytes=size, created=run.created, name=run.name, kind=run.kind, status=run.status,
-        verifier=run.models["verifier"].title if "verifier" in run.models else "", draft=draft,
-        gamma=run.settings.gamma, temperature=run.settings.sampling.temperature,
-        acceptance=figures["acceptance_rate"], speedup=figures["speedup"], tokens=max(map(len, answers), default=0),
-        prompt=" ".join(run.prompt.text[:4 * SHOWN].split())[:SHOWN], notes=run.notes)
+    draft = "prompt lookup" if run.settings.drafter == "lookup" else _title(run, "draft")
+    return dict(verifier=_title(run, "verifier"), draft=draft, gamma=run.settings.gamma, temperature=run.settings.sampling.temperature,
+                acceptance=figures["acceptance_rate"], speedup=figures["speedup"], tokens=max(map(len, answers), default=0),
+                prompt=_start(run.prompt.text))
 
 
-def read_run(path: Path) -> Run:
-    """The run in a file, under the id its name gives. ValueError says in one sentence why it is none."""
-    try:
-        if not path.is_file():  # a folder or a pipe of that name, or nothing
-            raise ValueError("This is not a file.")
-        run = from_json(path.read_bytes())
-    except OSError as e:
-        raise ValueError(f"This file cannot be read ({e.strerror}).") from None
-    except RecursionError:
-        raise ValueError("This run file is damaged: it is nested too deeply.") from None
-    return dataclasses.replace(run, id=path.stem)
+def _sinks(run: SinksRun) -> dict:
+    return dict(verifier=_title(run, "model"), tokens=sum(len(item.prompt.ids) for item in run.items), prompt=_prompts(run))
+
+
+def _entropy(run: EntropyRun) -> dict:
+    return dict(verifier=_title(run, "model"), temperature=run.settings.sampling.temperature, prompt=_prompts(run),
+                tokens=sum(len(item.answer.ids) for item in run.items if item.answer))
+
+
+def _uag(run: UagRun) -> dict:
+    answers = [g for item in run.items for g in (item.plain, *(result.answer for result in item.results)) if g is not None]
+    return dict(verifier=_title(run, "verifier"), draft=_title(run, "draft"), gamma=run.ks[0] if len(run.ks) == 1 else None,
+                temperature=run.settings.sampling.temperature, tokens=max((len(g.ids) for g in answers), default=0), prompt=_prompts(run))
+
+
+def _title(run: AnyRun, role: str) -> str:
+    return run.models[role].title if role in run.models else ""
+
+
+def _prompts(run: SinksRun | EntropyRun | UagRun) -> str:
+    """The start of the first prompt, and how many more there are."""
+    first = _start(run.items[0].prompt.text) if run.items else ""
+    return f"{first} (+ {len(run.items) - 1} more)" if len(run.items) > 1 else first
+
+
+def _start(text: str) -> str:
+    return " ".join(text[:4 * SHOWN].split())[:SHOWN]
 
 
 def read_summary(path: Path, size: int) -> Summary:
     """The summary of a file, whatever it holds."""
     try:
-        return summarise(read_run(path), path, size)
+        return summarise(run_files.read(path), path, size)
     except ValueError as e:
         return Summary(path.stem, str(path), size, damaged=str(e))
     except Exception as e:  # JSON of the right form and impossible content, from another hand

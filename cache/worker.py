@@ -12,7 +12,7 @@ from collections import deque
 from typing import Any, Callable
 
 from cache.job import DONE, FAILED, QUEUED, RUNNING, STOPPED, Job, Task
-from engine.trace import Run
+from engine.trace import AnyRun
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Worker:
     run's id.
     """
 
-    def __init__(self, on_done: Callable[[Run], str | None] | None = None, keep: int = KEEP):
+    def __init__(self, on_done: Callable[[AnyRun], str | None] | None = None, keep: int = KEEP):
         self._on_done, self._keep = on_done, keep
         self._changed = threading.Condition()
         self._queue: deque[Job] = deque()
@@ -112,7 +112,7 @@ class Worker:
                 self._forget_old()
             del job, outcome  # or an idle worker would hold the last run for as long as it waits
 
-    def _run(self, job: Job) -> tuple[str, str | None, str | None, Run | None]:
+    def _run(self, job: Job) -> tuple[str, str | None, str | None, AnyRun | None]:
         """Run a job to its end: status, error, id of the stored run, and the run itself if it could not be stored."""
         run = error = None
         try:
@@ -147,7 +147,7 @@ class Worker:
 
 def _models(request: Any) -> tuple:
     """Requests that agree in this run at about the same speed."""
-    return tuple(getattr(request, name, None) for name in ("verifier", "draft", "backend", "device", "dtype"))
+    return tuple(getattr(request, name, None) for name in ("verifier", "model", "draft", "backend", "device", "dtype"))
 
 
 def _sentence(failure: BaseException, what: str) -> str:

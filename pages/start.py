@@ -56,11 +56,13 @@ def live(run) -> None:
     """Run the recorded request here and now."""
     asked = controls.request_of(run)
     controls.fill(asked)
-    trouble = jobs.start(asked)
+    trouble = controls.trouble(asked)
     if trouble:
         session.say(trouble)
     else:
-        st.switch_page("pages/compare.py", query_params={"job": jobs.current().id})
+        desk = jobs.Desk("compare")
+        desk.start(asked, asked.prompt)
+        st.switch_page("pages/compare.py", query_params={"job": desk.current().id})
 
 
 def main() -> None:

@@ -91,7 +91,7 @@ def test_the_list_reads_only_what_changed(store, monkeypatch):
     for i in range(3):
         store.save(run_number(i))
     store.list()
-    monkeypatch.setattr("cache.summary.from_json", lambda content: pytest.fail("read again"))
+    monkeypatch.setattr("engine.run_files.from_json", lambda content: pytest.fail("read again"))
     assert len(store.list()) == 3 and len(Store(store.folder).list()) == 3
     monkeypatch.undo()
     Store(store.folder).rename(run_number(1).id, "named elsewhere")
@@ -112,7 +112,7 @@ def test_a_file_replaced_with_its_old_time_and_size_is_read_again(store):
 def test_saved_runs_are_listed_without_reading_them_again(store, monkeypatch):
     for i in range(3):
         store.save(run_number(i))
-    monkeypatch.setattr("cache.summary.from_json", lambda content: pytest.fail("read again"))
+    monkeypatch.setattr("engine.run_files.from_json", lambda content: pytest.fail("read again"))
     assert len(store.list()) == 3 and len(Store(store.folder).list()) == 3
 
 

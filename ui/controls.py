@@ -176,6 +176,17 @@ def request() -> CompareRequest:
                           settings=settings, device=value["device"], dtype=value["dtype"])
 
 
+def trouble(asked: CompareRequest) -> str | None:
+    """The one sentence to show if `asked` cannot even be tried, else None."""
+    if not asked.prompt.strip():
+        return "The prompt is empty; type what both sides shall answer."
+    if not asked.verifier:
+        return "No verifier is chosen; pick one, or type a hub id, a folder or a .gguf file."
+    if asked.settings.drafter == "model" and not asked.draft:
+        return "No draft model is chosen; pick one, or switch the drafter to prompt lookup."
+    return None
+
+
 def request_of(run: Run) -> CompareRequest:
     """The request that made `run`, to compare with the controls or to fill them."""
     verifier, draft = run.models["verifier"], run.models.get("draft")

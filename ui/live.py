@@ -60,6 +60,11 @@ def live_html(view: JobView, ahead: int = 0, seconds_ahead: float | None = None)
             f'<div class="sides">{"".join(_side(view, drawn, name) for name in SIDES)}</div></div>')
 
 
+def progress_html(view: JobView, ahead: int = 0, seconds_ahead: float | None = None, body: str = "") -> str:
+    """How far any job is; `body` is HTML of what there is to see of it already."""
+    return f'<div class="sl live" aria-busy="true">{_status(view, ahead, seconds_ahead)}{_bar(view)}{body}</div>'
+
+
 def queue_words(ahead: int, seconds: float | None) -> str:
     """1 run ahead of yours · about 12 s"""
     words = f"{ahead} run{'' if ahead == 1 else 's'} ahead of yours"
@@ -76,7 +81,7 @@ def _status(view: JobView, ahead: int, seconds_ahead: float | None) -> str:
     if view.status == QUEUED:
         return f'<div class="status" role="status"><b>Waiting</b><span>{escape(queue_words(ahead, seconds_ahead))}</span></div>'
     stage = "Stopping after this token" if view.stopping else view.stage
-    left = f"about {duration(view.seconds_left)} left" if view.seconds_left is not None and view.side else ""
+    left = f"about {duration(view.seconds_left)} left" if view.seconds_left is not None and (view.side or view.done) else ""
     return (f'<div class="status" role="status"><b>{escape(stage)}</b><span class="right">{escape(left)}</span>'
             f'<span class="num">{duration(view.seconds)}</span></div>')
 
@@ -93,6 +98,8 @@ def done(view: JobView) -> float | None:
     """Share of the expected decode time that is over, 0–1; None while there is nothing to tell it from."""
     if view.status == QUEUED:
         return 0.0
+    if view.done is not None:
+        return view.done
     spent = sum(_seconds(side) for side in view.sides.values())
     if view.seconds_left is None or not spent:
         return None
