@@ -18,9 +18,18 @@ _SPACE_MARK = "\u2581"  # ▁
 
 
 def pipeline_of(backend: Any) -> dict:
-    """The parts of a `tokenizers.Tokenizer` that tell how it spells, parsed. Not its vocabulary: that takes seconds."""
+    """The parts of a `tokenizers.Tokenizer` that tell how it spells, parsed. Not its vocabulary: that takes seconds.
+
+    Of the model: its `type`, `byte_fallback`, and the marks it puts on continued words (`prefix`) and on their ends (`suffix`).
+    """
     parts = {name: getattr(backend, name) for name in ("normalizer", "pre_tokenizer", "decoder")}
-    return {name: part and json.loads(part.__getstate__()) for name, part in parts.items()}
+    model = backend.model
+    fallback = getattr(model, "byte_fallback", None)
+    if fallback is None and backend.decoder is None:  # a Unigram does not say; with all 256 byte pieces it has it
+        fallback = all(backend.token_to_id(f"<0x{b:02X}>") is not None for b in range(256))
+    return {name: part and json.loads(part.__getstate__()) for name, part in parts.items()} | {"model": {
+        "type": type(model).__name__, "byte_fallback": bool(fallback),
+        "prefix": getattr(model, "continuing_subword_prefix", None), "suffix": getattr(model, "end_of_word_suffix", None)}}
 
 
 def scheme(pipeline: dict) -> str:
@@ -35,15 +44,22 @@ def scheme(pipeline: dict) -> str:
         return WORDPIECE
     if "BPEDecoder" in decoder:
         return SUFFIX
-    return PLAIN if decoder else WORDS  # without a decoder the library joins tokens with spaces
+    if decoder:
+        return PLAIN
+    # Without a decoder, what the other parts write into tokens; failing that the library joins tokens with spaces.
+    if _SPACE_MARK in json.dumps([pipeline["normalizer"], pipeline["pre_tokenizer"]], ensure_ascii=False):
+        return SENTENCEPIECE
+    if pipeline["model"]["type"] == "WordPiece":
+        return WORDPIECE
+    return SUFFIX if pipeline["model"]["suffix"] else WORDS
 
 
 def speller(pipeline: dict) -> Callable[[str, bool], bytes]:
     """A function (token, is_added) → the bytes it stands for. Added tokens match, and so stand for, literal text."""
-    way, decoder = scheme(pipeline), pipeline["decoder"]
-    fallback = "ByteFallback" in _kinds(decoder)
-    continuing = _find(decoder, "WordPiece").get("prefix", "##")
-    suffix = _find(decoder, "BPEDecoder").get("suffix", "</w>")
+    way, decoder, model = scheme(pipeline), pipeline["decoder"], pipeline["model"]
+    fallback = "ByteFallback" in _kinds(decoder) or (not decoder and model["byte_fallback"])
+    continuing = _find(decoder, "WordPiece").get("prefix") or model["prefix"] or "##"
+    suffix = _find(decoder, "BPEDecoder").get("suffix") or model["suffix"] or "</w>"
 
     def spell(token: str, added: bool) -> bytes:
         if way == SENTENCEPIECE:  # runs of ▁ may be listed as added tokens too, and are spaces all the same
@@ -68,6 +84,9 @@ def marks_start(pipeline: dict) -> bool:
     way, decoder = scheme(pipeline), pipeline["decoder"]
     if way != SENTENCEPIECE:
         return way in (WORDPIECE, WORDS)
+    if not decoder:  # nobody takes it off: it is there if one was put there
+        pre = _find(pipeline["pre_tokenizer"], "Metaspace")
+        return "Prepend" in _kinds(pipeline["normalizer"]) or pre.get("prepend_scheme", "never") != "never"
     strip = _find(decoder, "Strip")
     return (_find(decoder, "Metaspace").get("prepend_scheme", "never") != "never"
             or (strip.get("content") == " " and strip.get("start", 0) > 0))

@@ -136,10 +136,7 @@ class Vocabulary:
         """
         parts = list(parts)
         text = "".join(part for part, _ in parts)
-        position = lone_surrogate(text)
-        if position is not None:
-            raise RequestError(f"Character {position + 1} of the text is half a surrogate pair (U+{ord(text[position]):04X}), "
-                               "not a character; take it out.")
+        require_characters(text)
         meant = [self._control_text[m[0]] for part, may_control in parts if may_control
                  for m in self.control_pattern.finditer(part)]
         backend = self.tokenizer.backend_tokenizer
@@ -153,6 +150,22 @@ class Vocabulary:
         renamed = "".join(self.control_pattern.sub(lambda m: self._mark(self._control_text[m[0]]), part)
                           if may_control else part for part, may_control in parts)
         return self._letters.encode(renamed, add_special_tokens=False).ids
+
+    def spans(self, text: str, special: bool = False) -> list[tuple[int, int, int]]:
+        """(id, start, end) of every token of `text`, in characters, as the tokenizer itself reports them.
+
+        Where it rewrites the text these spans may overlap or leave gaps. `special`: control tokens' text counts as them.
+        """
+        require_characters(text)
+        pieces, origin, at = [], [], 0  # origin[i]: where character i of the renamed text stands in `text`
+        for m in self.control_pattern.finditer(text) if special else ():
+            mark = self._mark(self._control_text[m[0]])
+            pieces += [text[at:m.start()], mark]
+            origin += [*range(at, m.start()), *[m.start()] * len(mark)]
+            at = m.end()
+        encoding = self._letters.encode("".join([*pieces, text[at:]]), add_special_tokens=False)
+        origin += range(at, len(text) + 1)
+        return [(i, origin[start], origin[end]) for i, (start, end) in zip(encoding.ids, encoding.offsets)]
 
     @cached_property
     def _control_text(self) -> dict[str, int]:
@@ -290,6 +303,14 @@ def _shown(c: str, leading: bool) -> str:
     by_name = (hidden(c) or c in _SIGNS or 0xFE00 <= ord(c) <= 0xFE0F or 0xE0100 <= ord(c) <= 0xE01EF
                or (leading and unicodedata.category(c).startswith("M")))  # a mark with no letter before it lands on the neighbour
     return f"⟨{code_name(c)}⟩" if by_name else c
+
+
+def require_characters(text: str) -> None:
+    """RequestError if `text` holds half a surrogate pair, which is no character and has no UTF-8."""
+    position = lone_surrogate(text)
+    if position is not None:
+        raise RequestError(f"Character {position + 1} of the text is half a surrogate pair (U+{ord(text[position]):04X}), "
+                           "not a character; take it out.")
 
 
 def lone_surrogate(text: str) -> int | None:
