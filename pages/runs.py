@@ -4,7 +4,7 @@ import streamlit as st
 
 import cache
 from engine.errors import RequestError
-from ui import difference, jobs, result, runlist, session
+from ui import difference, jobs, kinds, result, runlist, session
 from ui.share import share
 
 session.setup()
@@ -23,7 +23,7 @@ def watching(seen: int) -> None:
 def main() -> None:
     opened = session.query("run")
     if opened:
-        st.switch_page("pages/compare.py", query_params={"run": opened})
+        st.switch_page("pages/compare.py", query_params={"run": opened})  # which passes a run of another kind on
     version = cache.store().version()
     watching(version)
     for text, kind in st.session_state.pop(SAID, []):
@@ -33,7 +33,7 @@ def main() -> None:
     if runs is None:
         return
     if not runs:
-        session.draw('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every comparison is kept here by itself. '
+        session.draw('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every run is kept here by itself. '
                      'Go to Compare and press Run, run <code>python -m engine compare … --save</code>, or bring in a JSON file.</p>')
         bring_in()
         return
@@ -46,10 +46,12 @@ def table(runs: list) -> None:
     """The list with its filters, and what can be done with the rows that are ticked."""
     with st.container(horizontal=True, gap="small"):
         text = st.text_input("Filter", key=session.remembered("text", "", "runs"), placeholder="name, prompt, model or id", width=320)
+        kind = st.selectbox("Page", ["all", *runlist.kinds(runs)], key=session.remembered("kind", "all", "runs"), width=130,
+                            help="The page that made the run.")
         status = st.selectbox("Status", ["all", *runlist.statuses(runs)], key=session.remembered("status", "all", "runs"), width=130)
         model = st.selectbox("Model", ["all", *runlist.models(runs)], key=session.remembered("model", "all", "runs"), width=240)
-    session.keep("text", "status", "model", prefix="runs")
-    shown = runlist.chosen(runs, text, status, model)
+    session.keep("text", "kind", "status", "model", prefix="runs")
+    shown = runlist.chosen(runs, text, status, model, kind)
     if not shown:
         session.draw(f'<p class="sl quiet">None of the {len(runs)} runs passes this filter.</p>')
         return
@@ -61,9 +63,11 @@ def table(runs: list) -> None:
 def actions(ticked: list, shown: int, all_runs: int) -> None:
     sound = [s for s in ticked if not s.damaged]
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if st.button("Open", type="primary", disabled=len(sound) != 1 or len(ticked) != 1):
-            st.switch_page("pages/compare.py", query_params={"run": sound[0].id})
-        if st.button("Compare two", disabled=len(sound) != 2 or len(ticked) != 2, help="Two cards side by side, and what differs."):
+        if st.button("Open", type="primary", disabled=len(sound) != 1 or len(ticked) != 1, help="On the page that made it."):
+            st.switch_page(f"pages/{jobs.PAGES[sound[0].kind]}.py", query_params={"run": sound[0].id})
+        comparisons = [s for s in sound if s.kind == "compare"]
+        if st.button("Compare two", disabled=len(comparisons) != 2 or len(ticked) != 2,
+                     help="Two cards of the Compare page side by side, and what differs."):
             st.session_state["runs.two"] = [s.id for s in sorted(sound, key=lambda s: (s.created, s.id))]
         with st.popover("Rename", disabled=len(sound) != 1 or len(ticked) != 1):
             if len(sound) == 1:
@@ -74,7 +78,7 @@ def actions(ticked: list, shown: int, all_runs: int) -> None:
         if len(sound) == 1 and len(ticked) == 1:
             run = attempt(jobs.load, sound[0].id)
             if run is not None:
-                share(run, result.drawn(run)[0], result.certificate(run), result.theme(), "runs")
+                share(kinds.takeaway(run), result.theme(), "runs")
         count = f"{shown} of {all_runs} runs" if shown != all_runs else f"{all_runs} run{'' if all_runs == 1 else 's'}"
         hint = f", {len(ticked)} ticked" if ticked else ". Tick one to open it, two to compare them"
         session.draw(f'<span class="sl quiet">{count}{hint}.</span>', width="content")

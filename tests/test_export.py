@@ -18,6 +18,7 @@ from tests.test_ribbon import Reader
 from ui import export
 from ui.card import caption, card_html, sampling_words, share
 from ui.charts import FIGURES
+from ui.takeaway import png, zip_all
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> a<b i 3 > 2 & koniec </span> $5 __x__ \x00\x1b\u202e"
 
@@ -132,7 +133,7 @@ def test_png_is_a_png_at_twice_the_size():
     run = sample_run(tokens=20)
     m = metrics(run)
     for name in ("card", "acceptance"):
-        data = export.png(run, m, name)
+        data = png(export.svg(run, m, name))
         width = float(re.search(r'width="([\d.]+)"', export.svg(run, m, name)).group(1))
         assert data[:8] == b"\x89PNG\r\n\x1a\n" and struct.unpack(">I", data[16:20])[0] == pytest.approx(2 * width, abs=2)
 
@@ -174,7 +175,7 @@ def test_json_reads_back_as_the_same_run(hostile):
 def test_the_zip_holds_everything():
     run = sample_run(tokens=24, repeats=2)
     m = metrics(run)
-    archive = zipfile.ZipFile(io.BytesIO(export.zip_all(run, m)))
+    archive = zipfile.ZipFile(io.BytesIO(zip_all(export.takeaway(run, m))))
     names = export.figure_names(run, m)
     assert set(archive.namelist()) == {"run.json", "tokens.csv", "run.html", "caption.txt"} | {
         f"{n}.{e}" for n in names for e in ("svg", "png")

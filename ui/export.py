@@ -1,4 +1,4 @@
-"""A run as files: PNG and SVG of every figure, a self-contained HTML page, CSV, JSON, and all of them in one ZIP.
+"""A comparison as files: every figure as SVG, a self-contained HTML page, CSV and JSON (`ui.takeaway` makes the rest).
 
 Every picture carries the run's caption. Nothing here needs a browser or the network: Vega-Lite is drawn by
 vl-convert, the card by `ui.picture`.
@@ -7,23 +7,19 @@ vl-convert, the card by `ui.picture`.
 from __future__ import annotations
 
 import csv as csv_module
-import dataclasses
 import io
-import re
-import zipfile
-from html import escape
-
-import vl_convert
 
 from engine.trace import Run, to_json
 from ui import picture
 from ui.card import caption, card_html
 from ui.charts import FIGURES
+from ui.document import CHART_WIDTH, PAGE_WIDTH, chart_svg, document
 from ui.ribbon import text_of, tokens_of
-from ui.theme import colours, css
+from ui.takeaway import Takeaway
 
-CHART_WIDTH, PAGE_WIDTH = 640, 370  # pixels: as a picture, and in a page, where it must read on a phone
 CARD, RIBBON = "card", "ribbon"
+TITLES = {CARD: "Card", RIBBON: "Ribbons", "speedup": "Speedup and ceilings", "speed": "Decode speed", "time": "Where the time went",
+          "acceptance": "Acceptance by position", "timeline": "Tokens per verifier pass", "entropy": "Draft entropy and acceptance"}
 
 
 def figure_names(run: Run, metrics: dict) -> list[str]:
@@ -40,54 +36,22 @@ def svg(run: Run, metrics: dict, figure_name: str, theme: str = "light") -> str:
     return picture.captioned(_chart_svg(run, metrics, figure_name, theme), caption(run), theme)
 
 
-def png(run: Run, metrics: dict, figure_name: str, theme: str = "light", scale: float = 2.0) -> bytes:
-    """The same as PNG, `scale` pixels to a CSS pixel."""
-    return vl_convert.svg_to_png(svg(run, metrics, figure_name, theme), scale=scale)
-
-
 def _chart_svg(run: Run, metrics: dict, figure_name: str, theme: str, width: int = CHART_WIDTH) -> str:
     chart = FIGURES[figure_name](run, metrics, theme) if figure_name in FIGURES else None
     if chart is None:
         raise ValueError(f"This run has no figure “{figure_name}”.")
-    return vl_convert.vegalite_to_svg(chart.properties(width=width).to_dict())
+    return chart_svg(chart, width)
 
 
 def html(run: Run, metrics: dict, certificate=None) -> str:
     """One HTML document that needs nothing else: card, ribbons with their numbers, charts as inline SVG, light and dark."""
     charts = _charts(run, metrics, "light", PAGE_WIDTH)
-    figures = "".join(f'<figure aria-label="{name}">{inline(drawing, name)}</figure>' for name, drawing in charts.items())
     title = run.name or " ".join(run.prompt.text[:400].split())[:80] or run.id
-    page = (
-        f":root{{color-scheme:light dark}}body{{margin:0 auto;max-width:1180px;padding:24px 16px;"
-        f"background:light-dark({colours('light').paper},{colours('dark').paper})}}"
-        ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,350px),1fr));gap:32px 24px;"
-        "align-items:start;margin:32px 0}"
-        ".charts svg{max-width:100%;height:auto}"
-    )
-    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="referrer" content="no-referrer">'
-        f"<title>{escape(title)}</title><style>{page}{css()}</style></head><body>"
-        f'{card_html(run, metrics, certificate, prompt=True)}<div class="sl charts">{figures}</div></body></html>'
-    )
+    return document(title, card_html(run, metrics, certificate, prompt=True), charts)
 
 
 def _charts(run: Run, metrics: dict, theme: str, width: int = CHART_WIDTH) -> dict[str, str]:
     return {name: _chart_svg(run, metrics, name, theme, width) for name in figure_names(run, metrics) if name in FIGURES}
-
-
-def inline(drawing: str, name: str) -> str:
-    """A light chart as part of a page: its colours become the page's variables, so that it turns dark with it.
-
-    Its ids get the figure's name, so that one drawing's clip paths do not reach into another's.
-    """
-    names = {colour: variable for variable, colour in dataclasses.asdict(colours("light")).items()}
-    drawing = re.sub(
-        r'="(#[0-9a-fA-F]{6})"', lambda m: f'="var(--{names[m[1].lower()]})"' if m[1].lower() in names else m[0], drawing
-    )
-    drawing = re.sub(r'\bid="', f'id="{name}-', drawing)
-    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", drawing)
 
 
 COLUMNS = ("side", "state", "round", "position", "index", "id", "bytes", "text", "special", "p", "q", "draw", "probability",
@@ -124,18 +88,8 @@ def _plus_one(i: int | None) -> int | None:
     return None if i is None else i + 1
 
 
-def zip_all(run: Run, metrics: dict, theme: str = "light") -> bytes:
-    """Every export in one ZIP."""
-    note = caption(run)
-    figures = {name: picture.captioned(drawing, note, theme) for name, drawing in _charts(run, metrics, theme).items()}
-    figures[CARD], figures[RIBBON] = picture.card_svg(run, metrics, theme), picture.ribbon_svg(run, metrics, theme)
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("run.json", json(run, metrics))
-        archive.writestr("tokens.csv", csv(run))
-        archive.writestr("run.html", html(run, metrics))
-        archive.writestr("caption.txt", note + "\n")
-        for name, drawing in figures.items():
-            archive.writestr(f"{name}.svg", drawing)
-            archive.writestr(f"{name}.png", vl_convert.svg_to_png(drawing, scale=2.0))
-    return out.getvalue()
+def takeaway(run: Run, metrics: dict, certificate=None) -> Takeaway:
+    """Everything that can be taken away from a comparison."""
+    return Takeaway(
+        run.id, "compare", caption(run), TITLES, svg=lambda name, theme: svg(run, metrics, name, theme),
+        html=lambda: html(run, metrics, certificate), json=lambda: json(run, metrics), tables={"tokens": lambda: csv(run)})

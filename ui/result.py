@@ -14,6 +14,7 @@ from ui.card import card_html
 from ui.ribbon import tokens_of
 from ui.rounds import round_count, round_html
 from ui.share import share
+from ui.takeaway import Takeaway
 
 KEPT = 8  # runs whose drawing is kept
 LAYOUT = ((("speedup",), ("speed", "time")), (("acceptance",), ("timeline",)), (("entropy",), ()))  # rows of two cells
@@ -23,13 +24,19 @@ _specs: dict[tuple[int, str], tuple] = {}
 
 def show(run: Run, key: str = "result") -> None:
     """Card, stepper and charts of one run. `key` keeps two runs on one page apart."""
-    figures, card, _ = drawn(run)
+    card = drawn(run)[1]
     with st.container(horizontal=True, vertical_alignment="center", key=f"{key}-head"):
         session.draw(f'<span class="sl quiet runname">{html.escape(run.name or "Run of " + when(run))}</span>')
-        share(run, figures, certificate(run), theme(), key)
+        share(takeaway(run), theme(), key)
     session.draw(card)
     stepper(run, key)
     charts(run, key)
+
+
+def takeaway(run: Run) -> Takeaway:
+    """The run's exports; the rooms that draw them are entered when one is asked for."""
+    from ui import export
+    return export.takeaway(run, drawn(run)[0], certificate(run))
 
 
 def when(run: Run) -> str:

@@ -8,6 +8,7 @@ from typing import Sequence
 import streamlit as st
 
 from cache.summary import Summary
+from ui.kinds import NAMES
 from ui.session import showable
 
 DAMAGED = "damaged"
@@ -25,14 +26,23 @@ def models(runs: Sequence[Summary]) -> list[str]:
     return sorted({showable(m) for s in runs for m in (s.verifier, s.draft) if m})
 
 
-def chosen(runs: Sequence[Summary], text: str, status: str, model: str) -> list[Summary]:
-    """The runs that pass all three filters; `text` is looked for letter by letter, not as a pattern."""
+def kind_of(summary: Summary) -> str:
+    """The page that made it."""
+    return NAMES.get(summary.kind, "")
+
+
+def kinds(runs: Sequence[Summary]) -> list[str]:
+    return sorted({kind_of(s) for s in runs if s.kind})
+
+
+def chosen(runs: Sequence[Summary], text: str, status: str, model: str, kind: str = "all") -> list[Summary]:
+    """The runs that pass all four filters; `text` is looked for letter by letter, not as a pattern."""
     wanted = text.casefold().split()
 
     def passes(s: Summary) -> bool:
         where = " ".join((s.id, s.name, s.prompt, s.verifier, s.draft, s.status)).casefold()
         models_here = ("all", showable(s.verifier), showable(s.draft))
-        return all(w in where for w in wanted) and status in ("all", status_of(s)) and model in models_here
+        return all(w in where for w in wanted) and status in ("all", status_of(s)) and model in models_here and kind in ("all", kind_of(s))
 
     return [s for s in runs if passes(s)]
 
@@ -48,6 +58,7 @@ def table(runs: Sequence[Summary], ticked: Sequence[str]) -> list[str]:
     ids = [s.id for s in runs]
     data = pd.DataFrame({
         "When (UTC)": pd.to_datetime([s.created or None for s in runs], utc=True, errors="coerce").tz_localize(None),
+        "Page": [kind_of(s) for s in runs],
         "Name": [showable(s.name) for s in runs],
         "Prompt": [showable(s.damaged or s.prompt) for s in runs],
         "Verifier": [showable(s.verifier) for s in runs],
@@ -67,7 +78,7 @@ def table(runs: Sequence[Summary], ticked: Sequence[str]) -> list[str]:
         selection_default={"selection": {"rows": [i for i, run in enumerate(ids) if run in ticked], "columns": [], "cells": []}},
         column_config={
             "When (UTC)": column.DatetimeColumn(format="YYYY-MM-DD HH:mm", width=135),
-            "Prompt": column.TextColumn(width="medium"), "Name": column.TextColumn(width=110),
+            "Page": column.TextColumn(width=75), "Prompt": column.TextColumn(width="medium"), "Name": column.TextColumn(width=110),
             "Verifier": column.TextColumn(width=150), "Draft": column.TextColumn(width=110),
             "γ": column.NumberColumn(width=45, help="Draft tokens asked for per round"),
             "T": column.NumberColumn(width=45, help="Temperature; 0 is greedy", format="%.1f"),
