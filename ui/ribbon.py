@@ -152,19 +152,23 @@ def ribbon_html(
     return f'<div class="sl"><div class="ribbon">{body}</div></div>' if frame else f'<div class="ribbon">{body}</div>'
 
 
-def token_html(token: RibbonToken, faces: dict | None = None) -> str:
-    """One token. `faces` remembers the drawn form of tokens that come up again."""
+def token_html(token: RibbonToken, faces: dict | None = None, look: str | None = None, detail: str | None = None) -> str:
+    """One token. `faces` remembers the drawn form of tokens that come up again.
+
+    `look`: classes in place of its state's; `detail`: lines beside it on hover and focus in place of `details(token)`.
+    """
     faces = {} if faces is None else faces
     key = (token.bytes, token.special, token.pieces, token.index is None)
     face = faces.get(key)
     if face is None:
         face = faces[key] = _face(token)
     letter, sign, _ = STATES[token.state]
-    mark = f'<i class="m" data-m="{sign}"></i>' if token.state in (REJECTED, CORRECTION, BONUS) else ""
+    mark = f'<i class="m" data-m="{sign}"></i>' if look is None and token.state in (REJECTED, CORRECTION, BONUS) else ""
     lead, wrap, inner = face
     if mark and inner[0] == " ":  # the sign stands before the space, which then needs its own element
         lead, inner = lead.replace(" w", ""), '<i class="s"> </i>' + inner[1:]
-    return f'{wrap}<span class="t {letter}{lead}" tabindex="0" data-d="{_attribute(details(token))}">{mark}{inner}</span>'
+    said = _attribute(details(token) if detail is None else detail)
+    return f'{wrap}<span class="t {look or letter}{lead}" tabindex="0" data-d="{said}">{mark}{inner}</span>'
 
 
 def _face(token: RibbonToken) -> tuple[str, str, str]:
