@@ -113,7 +113,7 @@ def _write(file: Path, header: Header, digest: str, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(**place, **plain, dtype=getattr(torch, header.storage))
     _save(model, AutoTokenizer.from_pretrained(**place), folder)
 
-    _drop_invented_tokens(folder, header.metadata.get(TOKENS))
+    drop_invented_tokens(folder, header.metadata.get(TOKENS))
     config = json.loads((folder / weights.CONFIG).read_text(encoding="utf-8"))
     rope = config.get("rope_parameters")
     if isinstance(rope, dict) and "rope_theta" in rope:  # mlx-lm reads the older top-level key, and silently takes 10,000 without it
@@ -135,7 +135,7 @@ def _save(model: Any, tokenizer: Any, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _drop_invented_tokens(folder: Path, size: int | None) -> None:
+def drop_invented_tokens(folder: Path, size: int | None) -> None:
     """Take out the special tokens that transformers adds by default (`<|endoftext|>`) to a vocabulary that has none such.
 
     Their ids lie past the file's own `size` tokens, where the model has no embedding.

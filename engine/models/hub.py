@@ -16,6 +16,8 @@ from engine.models import home, weights
 
 ANSWER_SECONDS = 4.0  # how long the hub has for its first answer
 PATTERNS = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+TOKENIZER_PATTERNS = ["config.json", "tokenizer*", "*.model", "vocab.*", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+                      "chat_template*"]
 _IGNORE = ["*/*", "consolidated*"]
 _ID = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9_][\w.\-]{0,95})?")
 
@@ -47,15 +49,14 @@ def fetch(name: str) -> Path:
 
     RequestError, within 5 seconds, if the hub does not answer or does not give it.
     """
-    from huggingface_hub import HfApi, constants, snapshot_download
+    from huggingface_hub import constants, snapshot_download
 
     folder = _snapshot(name)
     problem = _problem(folder) if folder is not None else None
     if folder is not None and problem is None:
         return folder
     try:
-        info = _explain(name, lambda: _within(
-            ANSWER_SECONDS, lambda: HfApi().model_info(name, files_metadata=True, timeout=ANSWER_SECONDS)))
+        info = _info(name)
     except RequestError:
         if problem is not None:
             raise RequestError(f"The local copy of {name} cannot be used, and the hub gives no other: {problem}") from None
@@ -74,6 +75,30 @@ def fetch(name: str) -> Path:
         name, etag_timeout=ANSWER_SECONDS, allow_patterns=PATTERNS, ignore_patterns=_IGNORE)))
     weights.check(folder)
     return folder
+
+
+def tokenizer(name: str) -> Path:
+    """The folder with a hub model's tokenizer: the local cache's, else its tokenizer files alone, downloaded.
+
+    RequestError, within 5 seconds, if the hub does not answer, does not give it, or has none.
+    """
+    from huggingface_hub import snapshot_download
+
+    folder = _snapshot(name)
+    if folder is not None and weights.has_tokenizer(folder):
+        return folder
+    if not any(s.rfilename in ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt") for s in _info(name).siblings or []):
+        raise RequestError(f"The hub model {name} has no tokenizer.")
+    return Path(_explain(name, lambda: snapshot_download(
+        name, etag_timeout=ANSWER_SECONDS, allow_patterns=TOKENIZER_PATTERNS, ignore_patterns=_IGNORE)))
+
+
+def _info(name: str) -> Any:
+    """What the hub says of a model and its files."""
+    from huggingface_hub import HfApi
+
+    return _explain(name, lambda: _within(
+        ANSWER_SECONDS, lambda: HfApi().model_info(name, files_metadata=True, timeout=ANSWER_SECONDS)))
 
 
 def _snapshot(name: str) -> Path | None:
