@@ -97,7 +97,7 @@ def test_a_file_that_is_no_model(folder):
 
 
 def test_an_unknown_backend_or_bundled_name():
-    with pytest.raises(RequestError, match="no backend 'jax'; this version has torch"):
+    with pytest.raises(RequestError, match="no backend 'jax'; this version has auto, torch, mlx"):
         registry.load("bundled:smollm2-135m", backend="jax")
     assert "bundled are smollm2-135m, smollm2-draft" in refused("bundled:gpt-5")
     assert "the bundled one is bundled:smollm2-135m" in refused("smollm2-135m")

@@ -2,7 +2,8 @@
 
 "auto" takes the best device there is, and there bfloat16 on cuda, float16 on mps, and on a cpu bfloat16 where it has
 the units for it, else float32. What was asked for and cannot be had falls back, and a note says so: speeds can only be
-compared where the real device is known. The mps and cuda lines have not been tried on such hardware.
+compared where the real device is known. The mps and cuda lines have not been tried on such hardware. MLX has two devices of
+its own: "metal", which is what mps means to it, and "cpu".
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
+from engine.models import metal
 
 DEVICES = ("auto", "cpu", "mps", "cuda")
 DTYPES = ("auto", "float32", "float16", "bfloat16")
@@ -36,10 +38,7 @@ class Resolved:
 
 def resolve(device: str = "auto", dtype: str = "auto") -> Resolved:
     """Settle both. RequestError for a name that is no device or precision; never for one that is merely missing here."""
-    if device not in DEVICES:
-        raise RequestError(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
-    if dtype not in DTYPES:
-        raise RequestError(f"There is no precision {dtype!r}; choose one of {', '.join(DTYPES)}.")
+    _require_names(device, dtype)
     import torch
 
     notes = []
@@ -59,6 +58,23 @@ def resolve(device: str = "auto", dtype: str = "auto") -> Resolved:
     if chosen != wanted:
         notes.append(f"Precision {wanted} is not available on {used}; {chosen} was used.")
     return Resolved(used, chosen, device, dtype, tuple(notes))
+
+
+def resolve_mlx(device: str = "auto", dtype: str = "auto", stored: str = "bfloat16") -> Resolved:
+    """Settle both for MLX, without torch. "auto" is, on Metal, the half precision the weights are `stored` in (float16 for
+    others), as mlx-lm has it; on a CPU float32, which MLX computes fastest there."""
+    _require_names(device, dtype)
+    used = "metal" if device in ("auto", "mps") and metal.available() else "cpu"
+    notes = (f"Device {device} is not available to MLX on this machine; cpu was used.",) if used == "cpu" and device not in ("auto", "cpu") else ()
+    half = stored if stored in ("bfloat16", "float16") else "float16"
+    return Resolved(used, dtype if dtype != "auto" else half if used == "metal" else "float32", device, dtype, notes)
+
+
+def _require_names(device: str, dtype: str) -> None:
+    if device not in DEVICES:
+        raise RequestError(f"There is no device {device!r}; choose one of {', '.join(DEVICES)}.")
+    if dtype not in DTYPES:
+        raise RequestError(f"There is no precision {dtype!r}; choose one of {', '.join(DTYPES)}.")
 
 
 def default_dtype(device: str) -> str:

@@ -8,7 +8,7 @@ from typing import Sequence
 
 from engine.errors import RequestError
 from engine.machine import memory_available, memory_total
-from engine.models import cost
+from engine.models import cost, metal
 from engine.models.device import default_dtype
 from engine.models.source import config
 
@@ -37,20 +37,24 @@ class Forecast:
     sentence: str
 
 
-def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0) -> Forecast:
+def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0,
+             backend: str = "torch") -> Forecast:
     """Weights, KV caches for `tokens` positions and working memory of models on this machine, from their headers.
 
     `held`: bytes that some of them take already, so that a loaded model does not count against itself. RequestError if
     one of them is not here. The working memory is an estimate; the rest is exact but for allocator waste.
     """
-    if dtype == "auto":  # without torch an accelerator is not known here; all of them take a half precision
+    if dtype == "auto" and backend == "mlx":
+        dtype = "float16" if metal.possible() and device != "cpu" else "float32"
+    elif dtype == "auto":  # without torch an accelerator is not known here; all of them take a half precision
         dtype = default_dtype("cpu" if device == "auto" and sys.platform != "darwin" else device)
     width = 4 if dtype == "float32" else 2
     parts, seen = [], set()
     for name in names:
         facts = config(name)
         length = min(tokens, facts["context"] or tokens)
-        weights = 0 if facts["path"] in seen else facts["parameters"] * width
+        stored = facts["bytes"] if facts["packed"] else facts["parameters"] * width  # packed weights stay packed in memory
+        weights = 0 if facts["path"] in seen else stored
         seen.add(facts["path"])
         parts.append(Part(name, weights, cost.kv_cache_bytes(facts, length, width), cost.working_bytes(facts, length, width)))
     total = sum(p.weights_bytes + p.kv_cache_bytes + p.working_bytes for p in parts)
@@ -69,9 +73,11 @@ def require(name: str, dtype: str, device: str, tokens: int = 512) -> Forecast:
 
 
 def room(device: str) -> tuple[int, int]:
-    """Bytes in all and free on the device. Apple's accelerator shares the machine's; cuda has its own (untried on such hardware)."""
+    """Bytes in all and free on the device. Apple's GPU shares the machine's, and may hold only a part of it; cuda has its
+    own (both untried on such hardware)."""
     torch = sys.modules.get("torch")
     if device == "cuda" and torch is not None and torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
         return total, free
-    return memory_total(), memory_available()
+    total, free = memory_total(), memory_available()
+    return total, min(free, metal.limit(total)) if metal.possible() and device != "cpu" else free

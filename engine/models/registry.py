@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import sys
 from dataclasses import dataclass
+from importlib import util
 from pathlib import Path
 
 from engine.errors import RequestError
-from engine.models import bundled, home, hub
+from engine.models import bundled, home, hub, metal
 from engine.models.base import Model
 from engine.models.source import Source, config, locate, resolve, shown
 
-__all__ = ["Entry", "Source", "config", "listing", "load", "locate", "resolve"]
+__all__ = ["BACKENDS", "Backend", "Entry", "Source", "backends", "config", "listing", "load", "locate", "resolve", "settled"]
 
-BACKENDS = ("torch",)
+BACKENDS = ("auto", "torch", "mlx")  # auto: MLX where it has an Apple GPU to run on, else torch
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,45 @@ class Entry:
     parameters: int
     weights: str
     role: str  # "draft": scores only some of its verifier's ids, so it cannot stand alone; else "model"
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An engine that can run models. `why` says in one sentence what is missing where `available` is False, else is empty."""
+
+    name: str
+    available: bool
+    why: str = ""
+
+
+def backends() -> tuple[Backend, ...]:
+    """The engines and whether they can be had here. The first call may take half a second, where MLX has to be tried."""
+    missing = without_mlx()
+    return Backend("torch", True), Backend("mlx", not missing, missing)
+
+
+def settled(backend: str) -> str:
+    """The engine that a name stands for here: "torch" or "mlx". RequestError for a name that is none."""
+    if backend not in BACKENDS:
+        raise RequestError(f"There is no backend {backend!r}; this version has {', '.join(BACKENDS)}.")
+    if backend != "auto":
+        return backend
+    return "mlx" if metal.available() and not without_mlx() else "torch"
+
+
+@functools.cache
+def without_mlx() -> str:
+    """Why MLX cannot run here, in one sentence; empty where it can."""
+    if sys.platform not in ("darwin", "linux") or (sys.platform == "darwin" and not metal.possible()):
+        system = "an Intel Mac" if sys.platform == "darwin" else "Windows" if sys.platform == "win32" else sys.platform
+        return f"MLX has builds for Apple silicon and for Linux, and this is {system}."
+    if util.find_spec("mlx") is None or util.find_spec("mlx_lm") is None:
+        return "MLX is not installed; make setup installs it, as pip install -r requirements.txt does."
+    try:
+        import mlx.core
+    except Exception as e:  # a build for another system, or a library it needs is missing
+        return f"MLX is installed and does not start ({type(e).__name__}: {_first_line(e)})."
+    return ""
 
 
 def listing() -> list[Entry]:
@@ -56,24 +98,34 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
     RequestError in one sentence if it cannot be had, does not fit into the free memory, or is of a kind the backend
     does not know. What was asked of device and precision and could not be had is in `facts.notes`.
     """
-    if backend not in BACKENDS:
-        raise RequestError(f"There is no backend {backend!r}; this version has {', '.join(BACKENDS)}.")
+    backend = settled(backend)
+    missing = without_mlx() if backend == "mlx" else ""
+    if missing:
+        raise RequestError(f"The backend mlx is not available: {missing}")
     from engine.models import device as devices
-    from engine.models import memory
+    from engine.models import memory, packed, weights
 
     source = resolve(name)
-    settled = devices.resolve(device, dtype)
-    memory.require(name, settled.dtype, settled.device)
-    from engine.models import torch_model
-
+    contents = weights.check(source.folder)
+    if backend == "mlx":
+        found = devices.resolve_mlx(device, dtype, contents.stored)
+    elif packed.settings(contents.config):
+        raise RequestError(f"The weights of {shown(name)} are packed by MLX ({source.weights}), which torch cannot read; choose the backend "
+                           "mlx, or the same model unpacked.")
+    else:
+        found = devices.resolve(device, dtype)
+    memory.require(name, found.dtype, found.device)
     try:
-        return torch_model.load(source, device=settled.device, dtype=settled.dtype, asked_device=device, asked_dtype=dtype,
-                                notes=settled.notes)
+        if backend == "mlx":
+            from engine.models import mlx_model as adapter
+        else:
+            from engine.models import torch_model as adapter
+        return adapter.load(source, device=found.device, dtype=found.dtype, asked_device=device, asked_dtype=dtype, notes=found.notes)
     except RequestError:
         raise
     except MemoryError:
         raise RequestError(f"There is not enough memory to load {shown(name)}; close something, or choose a smaller model.") from None
-    except Exception as e:  # transformers and torch raise many kinds for a model they cannot make sense of
+    except Exception as e:  # the libraries raise many kinds for a model they cannot make sense of
         raise RequestError(f"{shown(name)} cannot be loaded ({type(e).__name__}: {_first_line(e)}).") from e
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
-from engine.models import bundled, cost, gguf, gguf_header, hub, weights
+from engine.models import bundled, cost, gguf, gguf_header, hub, packed, weights
 
 READS = "the torch engine reads folders of safetensors weights and .gguf files"
 
@@ -65,7 +65,8 @@ def config(name: str) -> dict[str, Any]:
     """Cheap facts about a model on this machine, read from headers alone, in milliseconds.
 
     Keys: name, title, path, family, architecture, parameters, flops_per_token, tied_head, weights, bytes, draft (bool: scores only
-    some of its verifier's ids), and the sizes of `cost.dimensions`. RequestError if it is not here or is damaged.
+    some of its verifier's ids), packed (bool: into few bits by MLX), and the sizes of `cost.dimensions`. RequestError if it is
+    not here or is damaged.
     """
     name = _clean(name)
     place = locate(name)
@@ -76,13 +77,14 @@ def config(name: str) -> dict[str, Any]:
         contents = weights.check(place)
         tensors, settings, size = contents.tensors, contents.config, contents.bytes
         stored = gguf.record(place).get("weights") or contents.stored
-    shapes = {key: t.shape for key, t in tensors.items()}
+    shapes = packed.shapes(tensors, settings)
     return {
         "name": name, "title": title(name), "path": str(place), "family": str(settings.get("model_type", "")),
         "architecture": str((settings.get("architectures") or [settings.get("model_type", "")])[0]),
         "parameters": cost.parameters(shapes, settings), "flops_per_token": cost.flops_per_token(shapes, settings),
         "tied_head": cost.tied_head(shapes, settings), "weights": stored, "bytes": size,
-        "draft": place.is_dir() and (place / weights.DRAFT_VOCABULARY).is_file(), **cost.dimensions(settings),
+        "draft": place.is_dir() and (place / weights.DRAFT_VOCABULARY).is_file(),
+        "packed": packed.settings(settings) is not None, **cost.dimensions(settings),
     }
 
 

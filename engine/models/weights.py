@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
+from engine.models import packed
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 DRAFT_VOCABULARY = "draft_vocabulary.safetensors"  # beside a draft that scores only some of its verifier's ids
@@ -45,8 +46,8 @@ class Contents:
 
     @property
     def stored(self) -> str:
-        """The precision most weights are stored in, "bfloat16" say."""
-        return _DTYPES.get(commonest(self.tensors), commonest(self.tensors))
+        """The precision most weights are stored in, "bfloat16" say, or how MLX packed them."""
+        return packed.described(self.config) or _DTYPES.get(commonest(self.tensors), commonest(self.tensors))
 
 
 def check(folder: Path) -> Contents:

@@ -1,0 +1,263 @@
+"""The MLX adapter: any causal language model that mlx-lm loads, behind `engine.models.base`.
+
+MLX arrays are lazy and its streams belong to a thread, so a model is loaded and run on one. What comes out of `feed` is on
+its way, not done: a clock is read after `synchronise`. On a CPU this is the plain BLAS that MLX brings for Linux.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import time
+from dataclasses import replace
+from typing import Any, Callable, Mapping, Sequence
+
+import mlx.core as mx
+import transformers
+from mlx import nn
+from mlx.utils import tree_flatten
+from mlx_lm import utils as mlx_lm
+from mlx_lm.models.cache import KVCache, RotatingKVCache, create_attention_mask, make_prompt_cache
+
+from engine.errors import RequestError
+from engine.models import cost, metal, mlx_config, packed, weights
+from engine.models.mlx_copy_head import CopyHead, CopySession
+from engine.models.source import Source
+from engine.numerics import mlx as numerics
+from engine.tokens import Vocabulary
+from engine.trace import ModelFacts, Sums
+
+SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+PREFILL = 512  # positions read at once: the scores of one block of attention must fit
+APART = 8  # a block whose last rows alone are scored is cut from this many unscored ones on: the head is a large matrix
+
+
+class WindowCache(KVCache):
+    """Keeps all keys where attention slides: a window that has thrown keys away could not be rolled back. The mask limits
+    what a query sees, whether or not the network's own file says how far."""
+
+    def __init__(self, window: int):
+        super().__init__()
+        self.window = window
+
+    def make_mask(self, N: int, return_array: bool = False, window_size: int | None = None):
+        return create_attention_mask(N, self.offset, return_array, window_size or self.window)
+
+
+def caches(network: nn.Module) -> list[Any]:
+    """A fresh cache a layer, every rotating one replaced by one that can be rolled back."""
+    return [WindowCache(c.max_size) if type(c) is RotatingKVCache and not c.keep else c for c in make_prompt_cache(network)]
+
+
+class NetworkSession:
+    """One text read through an mlx-lm network."""
+
+    def __init__(self, network: nn.Module, rows: int | None):
+        self.network, self.rows, self.length = network, rows, 0
+        self.cache = caches(network)
+
+    def feed(self, ids: mx.array, last: int) -> mx.array | None:
+        scored = len(ids)
+        if not last or scored - last >= APART:
+            scored = last
+        for start in range(0, len(ids) - scored, PREFILL):
+            self.network(ids[start : min(start + PREFILL, len(ids) - scored)][None], cache=self.cache)
+            mx.async_eval([c.state for c in self.cache])  # the scores themselves are never worked out
+        self.length += len(ids)
+        if not last:
+            return None
+        logits = self.network(ids[len(ids) - scored :][None], cache=self.cache)[0, -last:, : self.rows].astype(mx.float32)
+        mx.async_eval(logits)
+        return logits
+
+    def rewind(self, count: int) -> None:
+        # A cache that cannot be trimmed trims nothing and says so only here.
+        if any(c.trim(count) != count for c in self.cache):
+            raise RequestError("A layer's cache could not take the last tokens back; choose another model.")
+        self.length -= count
+
+    def close(self) -> None:
+        self.cache = None
+
+
+class MlxSession:
+    """Checks and id translation around the inner session; what decoding sees."""
+
+    def __init__(self, model: "MlxModel", inner: Any):
+        self.model, self._inner = model, inner
+
+    @property
+    def length(self) -> int:
+        return self._inner.length
+
+    def feed(self, ids: Sequence[int] | mx.array, last: int) -> mx.array | None:
+        model = self.model
+        if not isinstance(ids, mx.array):
+            ids = mx.array(list(ids), dtype=mx.int32)
+        context = model.facts.context
+        if context and self.length + len(ids) > context:
+            raise RequestError(f"{model.facts.title} reads at most {context} tokens; {self.length + len(ids)} were asked for.")
+        if model.to_draft is not None:
+            ids = model.to_draft[mx.minimum(ids, len(model.to_draft) - 1)]
+        return self._inner.feed(ids, last)
+
+    def rewind(self, count: int) -> None:
+        if not 0 <= count <= self.length:
+            raise ValueError(f"cannot rewind {count} of {self.length}")
+        if count and not self.model.can_rewind:
+            raise RequestError(f"{self.model.facts.title} has recurrent layers, which cannot take a token back.")
+        if count:
+            self._inner.rewind(count)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class MlxModel:
+    """Loaded weights. See `engine.models.base.Model` for what each member means."""
+
+    ops = numerics
+    asynchronous = True
+
+    def __init__(self, network: nn.Module, facts: ModelFacts, vocabulary: Vocabulary, ends: tuple[int, ...],
+                 defaults: dict[str, float], support: mx.array | None = None, copies: CopyHead | None = None):
+        self.network, self.facts, self.vocabulary, self.ends = network, facts, vocabulary, ends
+        self.defaults, self.support, self.to_draft, self.copies = defaults, support, None, copies
+        if support is not None:
+            # Every token outside the draft's own vocabulary is read as its one "other" id, the row after the last.
+            # The last entry is such a token too: it stands for ids past the vocabulary, which a padded verifier may emit.
+            self.to_draft = mx.full((max(vocabulary.size, int(support.max()) + 1) + 1,), len(support), dtype=mx.int32)
+            self.to_draft[support] = mx.arange(len(support), dtype=mx.int32)
+            mx.eval(self.to_draft)
+        self._rows = None if support is None else len(support)
+        self.can_rewind = all(type(c) in (KVCache, WindowCache) for c in caches(network))
+        self.anchor = mx.zeros(1)
+        self.width = self._rows or network(mx.zeros((1, 1), mx.int32), cache=caches(network)).shape[-1]  # a shape: nothing is computed
+
+    def session(self, capacity: int | None = None) -> MlxSession:
+        inner: Any = NetworkSession(self.network, self._rows)
+        return MlxSession(self, CopySession(inner, self.copies, capacity or 256) if self.copies else inner)
+
+    def attention(self, ids: Sequence[int], progress: Callable[[float], bool] = lambda share: False) -> Sums | None:
+        from engine.models import mlx_attention
+
+        return mlx_attention.sums(self, ids, progress)
+
+    def synchronise(self) -> None:
+        """Wait until the device has done all it was given; called before a clock is read."""
+        mx.synchronize()
+
+    def close(self) -> None:
+        self.network = self.support = self.to_draft = self.copies = None
+        gc.collect()
+        mx.clear_cache()
+
+
+def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype: str, notes: tuple[str, ...] = ()) -> MlxModel:
+    """Load a resolved source on a resolved device in a resolved precision.
+
+    Raises RequestError in one sentence where mlx-lm cannot read the model, or would read it otherwise than transformers.
+    """
+    started = time.monotonic()
+    metal.choose(device)
+    contents = weights.check(source.folder)
+    read = reading(source, contents.config)
+    network = _network(source, contents.config, read)
+    network.set_dtype(getattr(mx, dtype))
+    if device == "cpu" and dtype == "float32":
+        lay_along_outputs(network)
+    mx.eval(network.parameters())
+    vocabulary = Vocabulary.load(source.tokenizer_folder, source.title)
+    support = copies = None
+    if source.draft_vocabulary is not None:
+        stored = mx.load(str(source.draft_vocabulary))
+        support = stored["to_verifier"].astype(mx.int32)
+        if "copy_share" in stored:
+            copies = CopyHead(stored["copy_share"].astype(mx.float32), float(stored["copy_temperature"].item()), len(support))
+            mx.eval(copies.share)
+        mx.eval(support)
+    facts = _facts(network, source, contents, read, vocabulary, support, device, dtype, asked_device, asked_dtype, notes)
+    ends, defaults = _habits(source, read, vocabulary)
+    model = MlxModel(network, facts, vocabulary, ends, defaults, support, copies)
+    model.synchronise()
+    model.facts = replace(model.facts, load_seconds=round(time.monotonic() - started, 3))
+    return model
+
+
+def reading(source: Source, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json as transformers reads it, defaults and all; the file itself for a kind that transformers does not know."""
+    try:
+        return transformers.AutoConfig.from_pretrained(str(source.folder), local_files_only=True, trust_remote_code=False).to_dict()
+    except Exception:  # mlx-lm knows kinds that transformers does not; then there is no second reading to differ from
+        return dict(raw)
+
+
+def _network(source: Source, raw: Mapping[str, Any], read: Mapping[str, Any]) -> nn.Module:
+    try:
+        kind, arguments = mlx_lm._get_classes(dict(raw))
+        text = cost.text_config(read)
+        laid_over = mlx_config.overrides(raw, read, {f for f in arguments.__dataclass_fields__})
+        mlx_config.require_activation(source.title, text, hasattr(importlib.import_module(kind.__module__), "swiglu"))
+        network, _ = mlx_lm.load_model(source.folder, lazy=True, model_config=laid_over)
+    except RequestError:
+        raise
+    except Exception as e:
+        why = " ".join(str(e).split())[:200].rstrip(".") or type(e).__name__
+        raise RequestError(f"{source.name} could not be loaded by mlx-lm {mlx_lm_version()}: {why}.") from e
+    turns = [m.base for _, m in network.named_modules() if isinstance(m, nn.RoPE)]
+    mlx_config.require_same_turn(source.title, mlx_config.bases(text), turns)
+    network.eval()
+    return network
+
+
+def lay_along_outputs(network: nn.Module) -> None:
+    """Lay float32 weights out input by input. The plain BLAS of MLX on a CPU then adds whole rows, 1.6 times as fast as
+    it takes dot products; the shapes stay what they were."""
+    tied = "lm_head" not in network
+    for _, module in network.named_modules():
+        if type(module) is nn.Linear or (tied and type(module) is nn.Embedding):
+            module.weight = mx.contiguous(module.weight.T).T
+            mx.eval(module.weight)
+
+
+def _habits(source: Source, read: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[tuple[int, ...], dict[str, float]]:
+    """All end tokens, those of the generation config, of the config and of the tokenizer; and the sampling defaults in the
+    generation config that would change what is drawn."""
+    try:
+        said = json.loads((source.folder / "generation_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        said = {}
+    found: list[int] = []
+    for value in (said.get("eos_token_id"), cost.text_config(read).get("eos_token_id"), vocabulary.tokenizer.eos_token_id):
+        for i in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(i, int) and i not in found:
+                found.append(i)
+    return tuple(found), {name: said[name] for name, off in SAMPLING_DEFAULTS.items() if said.get(name) is not None and said[name] != off}
+
+
+def _facts(network, source, contents, read, vocabulary, support, device, dtype, asked_device, asked_dtype, notes) -> ModelFacts:
+    text = cost.text_config(read)
+    sizes = cost.dimensions(read)
+    shapes = packed.shapes(contents.tensors, contents.config)
+    context, asked = mlx_config.context(text), text.get("max_position_embeddings")
+    if context != asked:
+        notes = (*notes, f"{source.title} scales all its positions anew past {context:,}, which no cache survives, so it is read up to there.")
+    windows = tuple(c.window if isinstance(c, WindowCache) else None for c in caches(network))
+    within = mlx_config.limited(context, mlx_config.sliding(text, len(windows)), windows)
+    if within != context:
+        notes = (*notes, f"mlx-lm {mlx_lm_version()} reads {source.title} without its sliding window of {within:,}, so it is read up to there.")
+    return ModelFacts(
+        name=source.name, title=source.title, path=str(source.folder), revision=source.revision,
+        architecture=str((read.get("architectures") or [type(network).__name__])[0]), layers=sizes["layers"] or len(windows), width=sizes["width"],
+        parameters=cost.parameters(shapes, contents.config), flops_per_token=cost.flops_per_token(shapes, contents.config),
+        vocabulary=vocabulary.size if support is None else len(support), context=within, tied_head=cost.tied_head(shapes, contents.config),
+        weights=source.weights, backend="mlx", backend_version=f"{mx.__version__} (mlx-lm {mlx_lm_version()})", device=device,
+        asked_device=asked_device, dtype=dtype, asked_dtype=asked_dtype,
+        bytes=sum(p.nbytes for _, p in tree_flatten(network.parameters())), notes=tuple(notes))
+
+
+def mlx_lm_version() -> str:
+    from importlib.metadata import version
+
+    return version("mlx-lm")
