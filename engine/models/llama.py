@@ -8,7 +8,7 @@ compares both passes on a probe and says no if they disagree, so anything unusua
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -130,8 +130,11 @@ class LlamaSession:
         self._cos = cos[0][:, None].contiguous()
         self._sin = torch.cat((-sin[0][:, :half], sin[0][:, half:]), -1)[:, None].contiguous()  # sign of the swapped half
 
-    def feed(self, ids: Tensor, last: int) -> Tensor | None:
-        """ids (n,) on the device → float32 logits (last, width), or None. See `engine.models.base.Session`."""
+    def feed(self, ids: Tensor, last: int, watch: Callable[[Tensor, Tensor], Any] | None = None) -> Tensor | None:
+        """ids (n,) on the device → float32 logits (last, width), or None. See `engine.models.base.Session`.
+
+        watch: called in each layer with its turned queries (heads, n, head) and all keys so far (kv heads, end, head).
+        """
         m, start, n = self.lean, self.length, len(ids)
         end = start + n
         if end > self.capacity:
@@ -160,6 +163,8 @@ class LlamaSession:
             keys[:, start:end] = qk[:, m.heads :].transpose(0, 1)
             values[:, start:end] = qkv[:, turned:].transpose(0, 1)
             k, v = keys[None, :, :end], values[None, :, :end]
+            if watch is not None:
+                watch(qk[:, : m.heads].transpose(0, 1), k[0])
             if n > 1 and not start:
                 a = F.scaled_dot_product_attention(qk[None, :, : m.heads].transpose(1, 2), k, v, is_causal=True, enable_gqa=group > 1)
                 mixed[:n].view(n, m.heads, -1).copy_(a[0].transpose(0, 1))

@@ -6,7 +6,7 @@ import gc
 import inspect
 import time
 from dataclasses import replace
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 import transformers
@@ -15,14 +15,15 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from engine.errors import RequestError
-from engine.models import llama
+from engine.models import llama, torch_attention
 from engine.models.copy_head import CopyHead, CopySession
 from engine.models.cost import flops_per_token
 from engine.models.device import synchronise
 from engine.models.source import Source
+from engine.models.torch_attention import Reading
 from engine.numerics import torch as numerics
 from engine.tokens import Vocabulary
-from engine.trace import ModelFacts
+from engine.trace import ModelFacts, Sums
 
 REWINDABLE = (DynamicLayer, DynamicSlidingWindowLayer)  # the latter is replaced by the former, which keeps all keys
 SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -64,15 +65,7 @@ class TorchSession:
 
     @torch.inference_mode()
     def feed(self, ids: Sequence[int] | Tensor, last: int) -> Tensor | None:
-        model = self.model
-        if not isinstance(ids, Tensor):
-            ids = torch.tensor(ids, dtype=torch.long, device=model.device)
-        context = model.facts.context
-        if context and self.length + len(ids) > context:
-            raise RequestError(f"{model.facts.title} reads at most {context} tokens; {self.length + len(ids)} were asked for.")
-        if model.to_draft is not None:
-            ids = model.to_draft[ids.clamp(max=len(model.to_draft) - 1)]
-        return self._inner.feed(ids, last)
+        return self._inner.feed(self.model.own_ids(ids, self.length), last)
 
     def rewind(self, count: int) -> None:
         if not 0 <= count <= self.length:
@@ -106,6 +99,7 @@ class TorchModel:
         self.can_rewind = can_rewind(network)
         self.asynchronous = device.type != "cpu"
         self._rows = rows
+        self._attention_known = False  # whether the network's attention was found to be what we add up
         self._lean = llama.fuse(network, rows)
         if self._lean is None:
             cache_keyword(network)
@@ -126,6 +120,36 @@ class TorchModel:
         else:
             inner = TransformersSession(self.network, self.can_rewind, self._rows)
         return TorchSession(self, CopySession(inner, self.copies, capacity or 256) if self.copies else inner)
+
+    def own_ids(self, ids: Sequence[int] | Tensor, before: int = 0) -> Tensor:
+        """Ids as the network reads them, on its device. RequestError if the text, `before` tokens and these, passes the context."""
+        if not isinstance(ids, Tensor):
+            ids = torch.tensor(ids, dtype=torch.long, device=self.device)
+        context = self.facts.context
+        if context and before + len(ids) > context:
+            raise RequestError(f"{self.facts.title} reads at most {context} tokens; {before + len(ids)} were asked for.")
+        return ids if self.to_draft is None else self.to_draft[ids.clamp(max=len(self.to_draft) - 1)]
+
+    @torch.inference_mode()
+    def attention(self, ids: Sequence[int], progress: Callable[[float], bool] = lambda share: False) -> Sums | None:
+        """Per-key attention of one prompt; see `engine.models.base.Model`."""
+        if not len(ids):
+            raise RequestError("An empty prompt has no attention to measure.")
+        text = self.own_ids(ids)
+        reading = Reading(self.network.config.get_text_config().num_hidden_layers, len(text), progress)
+        try:
+            if self._lean is not None:
+                llama.LlamaSession(self._lean, len(text)).feed(text, 0, reading.take)
+            else:
+                if not self._attention_known:
+                    torch_attention.verify(self.network)
+                    self._attention_known = True
+                torch_attention.read(self.network, text, reading)
+        except torch_attention.GivenUp:
+            return None
+        except torch_attention.Unreadable as e:
+            raise RequestError(f"The attention of {self.facts.title} cannot be measured: {e}.") from None
+        return reading.sums()
 
     def synchronise(self) -> None:
         """Wait until the device has done all it was given; called before a clock is read."""
