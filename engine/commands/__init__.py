@@ -23,6 +23,7 @@ from engine.errors import RequestError
 from engine.models.device import DEVICES, DTYPES
 from engine.models.home import folder, write_atomic
 from engine.models.registry import BACKENDS
+from engine.trace import Sampling
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))  # a new command is a new file
 LOG_LIMIT = 1_000_000  # bytes kept before the log begins anew
@@ -51,6 +52,22 @@ def add_pair_options(parser: argparse.ArgumentParser, lookup: str) -> None:
     drafter = parser.add_mutually_exclusive_group(required=True)
     drafter.add_argument("--draft", metavar="MODEL")
     drafter.add_argument("--lookup", action="store_true", help=lookup)
+
+
+def add_sampling_options(parser: argparse.ArgumentParser) -> None:
+    """How a token is drawn, alike for every command; `sampling_of` reads them."""
+    s = Sampling()
+    parser.add_argument("--temperature", type=number(float, 0, 10), default=s.temperature, metavar="T", help="0 is greedy (0)")
+    parser.add_argument("--top-k", type=number(int, 0, 1_000_000), default=s.top_k, metavar="K", help="0 is off (0)")
+    parser.add_argument("--top-p", type=number(float, 0, 1, above=True), default=s.top_p, metavar="P", help="1 is off (1)")
+    parser.add_argument("--min-p", type=number(float, 0, 1), default=s.min_p, metavar="P", help="0 is off (0)")
+    parser.add_argument("--repetition-penalty", type=number(float, 0.1, 10), default=s.repetition_penalty, metavar="X",
+                        help="1 is off (1)")
+    parser.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=s.seed, metavar="N", help="(0)")
+
+
+def sampling_of(args) -> Sampling:
+    return Sampling(args.temperature, args.top_k, args.top_p, args.min_p, args.repetition_penalty, args.seed)
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -9,15 +9,14 @@ from typing import Iterator
 
 from engine.analysis.metrics import metrics
 from engine.analysis.sentence import percent, times
-from engine.commands import (Progress, add_model_options, add_pair_options, number, printable, quiet, read_prompt_file,
-                             require_text, require_writable, write_json)
+from engine.commands import (Progress, add_model_options, add_pair_options, add_sampling_options, number, printable, quiet,
+                             read_prompt_file, require_text, require_writable, sampling_of, write_json)
 from engine.errors import RequestError
 from engine.models.home import folder, write_atomic
 from engine.request import CompareRequest, Done, Step
-from engine.trace import Generation, Run, Sampling, Settings, plain_data, to_json
+from engine.trace import Generation, Run, Settings, plain_data, to_json
 
 DEFAULTS = Settings()
-PLAIN = Sampling()
 
 
 def add_parser(subparsers) -> None:
@@ -33,13 +32,7 @@ def add_parser(subparsers) -> None:
     p.add_argument("--gamma", type=number(int, 1, 16), default=DEFAULTS.gamma, metavar="N", help="draft tokens a round, 1-16 (4)")
     p.add_argument("--entropy-stop", type=number(float, 0, 1), default=None, metavar="H",
                    help="stop drafting above this normalised draft entropy, 0-1 (off)")
-    p.add_argument("--temperature", type=number(float, 0, 10), default=PLAIN.temperature, metavar="T", help="0 is greedy (0)")
-    p.add_argument("--top-k", type=number(int, 0, 1_000_000), default=PLAIN.top_k, metavar="K", help="0 is off (0)")
-    p.add_argument("--top-p", type=number(float, 0, 1, above=True), default=PLAIN.top_p, metavar="P", help="1 is off (1)")
-    p.add_argument("--min-p", type=number(float, 0, 1), default=PLAIN.min_p, metavar="P", help="0 is off (0)")
-    p.add_argument("--repetition-penalty", type=number(float, 0.1, 10), default=PLAIN.repetition_penalty, metavar="X",
-                   help="1 is off (1)")
-    p.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=PLAIN.seed, metavar="N", help="(0)")
+    add_sampling_options(p)
     p.add_argument("--max-tokens", type=number(int, 1, 32_768), default=DEFAULTS.max_tokens, metavar="N", help="(128)")
     p.add_argument("--repeats", type=number(int, 1, 20), default=DEFAULTS.repeats, metavar="N", help="(1)")
     p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
@@ -68,9 +61,8 @@ def request(args) -> CompareRequest:
     require_text("system message", args.system)
     if not prompt.strip():
         raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
-    sampling = Sampling(args.temperature, args.top_k, args.top_p, args.min_p, args.repetition_penalty, args.seed)
     settings = Settings(gamma=args.gamma, drafter="lookup" if args.lookup else "model", entropy_stop=args.entropy_stop,
-                        max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling)
+                        max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args))
     return CompareRequest(prompt=prompt, verifier=args.verifier, draft=args.draft, system=args.system, raw=args.raw,
                           settings=settings, backend=args.backend, device=args.device, dtype=args.dtype)
 
