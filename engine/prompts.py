@@ -7,7 +7,7 @@ The chat template is the model's own and is never imitated. Text of a person is 
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Callable
 
 from engine.errors import RequestError
 from engine.tokens import Vocabulary, lone_surrogate
@@ -120,19 +120,28 @@ def _templated(vocabulary: Vocabulary, text: str, system: str | None, variables:
     if reserved:
         raise RequestError(f"{reserved[0]} is not a template variable of {vocabulary.model}.")
     _probe(vocabulary, system is not None, variables)
-    # The template sees the contents with a secret word in place of each control token, and may trim or move them. In
-    # what it wrote, control tokens are then its own, and the secret words turn back into letters.
-    secret = _secret()
+    return vocabulary.encode_parts(rendered_parts(vocabulary, text, system, variables))
+
+
+def rendered_parts(vocabulary: Vocabulary, text: str, system: str | None, variables: dict[str, Any],
+                   change: Callable[[str, str], str] = lambda content, role: content) -> list[tuple[str, bool]]:
+    """The rendered template in parts for `Vocabulary.encode_parts`; joined they are what the model reads.
+
+    The template sees the contents with a secret word in place of each control token, and may trim or move them. In what
+    it wrote, control tokens are then its own (True), and the secret words turn back into letters (False). `change` may
+    put something else in place of a content, control tokens hidden, before the template sees it; it gets the role too.
+    """
+    secret = new_secret()
     hidden: list[str] = []
 
-    def hide(content: str) -> str:
+    def hide(content: str, role: str) -> str:
         def word(match) -> str:
             hidden.append(match[0])
             return f"{secret}:{len(hidden) - 1}:"
-        return vocabulary.control_pattern.sub(word, content)
+        return change(vocabulary.control_pattern.sub(word, content), role)
 
     try:
-        rendered = _render(vocabulary, _messages(hide(text), None if system is None else hide(system)), variables)
+        rendered = _render(vocabulary, _messages(hide(text, "user"), None if system is None else hide(system, "system")), variables)
     except Exception as e:
         raise RequestError(f"The chat template of {vocabulary.model} fails on this text: {_reason(e)}; "
                            "try raw text.") from None
@@ -141,12 +150,12 @@ def _templated(vocabulary: Vocabulary, text: str, system: str | None, variables:
     for piece in pieces[1:]:
         _, number, rest = piece.split(":", 2)
         parts += [(hidden[int(number)], False), (rest, True)]
-    return vocabulary.encode_parts(parts)
+    return parts
 
 
 def _probe(vocabulary: Vocabulary, with_system: bool, variables: dict[str, Any]) -> None:
     """Raise RequestError if the template refuses the messages or leaves one of them out without a word."""
-    user, system = _secret(), _secret()
+    user, system = new_secret(), new_secret()
     name = vocabulary.model
     try:
         plain = _render(vocabulary, _messages(user, None), variables)
@@ -170,7 +179,7 @@ def _probe(vocabulary: Vocabulary, with_system: bool, variables: dict[str, Any])
         raise RequestError(f"The chat template of {name} leaves the user's text out; try raw text.")
 
 
-def _secret() -> str:
+def new_secret() -> str:
     """A word nobody types. Digits, so that a template that changes case leaves it whole."""
     return str(10**19 + secrets.randbelow(10**19))
 

@@ -1,0 +1,97 @@
+"""What a screen and the command line show of one prompt's sinks: a pure function of its sums and a few controls."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from engine.attention.health import Health, health, health_published
+from engine.attention.null import DEFAULT_THRESHOLD
+from engine.attention.statistics import Scores, Selection, select, sinks, z_scores
+from engine.tokens import label
+from engine.trace import SinkItem
+
+
+@dataclass(frozen=True, eq=False)
+class SinkView:
+    """`structural` and `sinks`, (S,) bool, are independent flags. `score` (S,) is what `sinks` compares with the threshold:
+    z′, or z where `corrected` is off; NaN where undefined."""
+
+    ids: tuple[int, ...]
+    scores: Scores
+    structural: np.ndarray
+    sinks: np.ndarray
+    threshold: float
+    corrected: bool
+    health: Health
+    health_published: float | None
+    published_reason: str | None
+
+    @property
+    def score(self) -> np.ndarray:
+        return self.scores.z_corrected if self.corrected else self.scores.z
+
+    @property
+    def sentence(self) -> str:
+        return self.health.sentence
+
+    @property
+    def structural_share(self) -> float:
+        """The part of all attention that the template's tokens hold, 0–1."""
+        return float(self.scores.share[self.structural].sum())
+
+
+def selected(item: SinkItem, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Selection:
+    """The slow part of `view`: worth keeping while only the threshold moves."""
+    return select(item.sums, layers, heads)
+
+
+def view(item: SinkItem, threshold: float | None = None, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None,
+         exclude_structural: bool = True, corrected: bool = True) -> SinkView:
+    """`threshold` None: the one measured on the null (`engine.attention.null`). `layers`, `heads` None: all of them.
+
+    The item must not have been refused. RequestError for a layer or head that the model lacks.
+    """
+    structural = np.asarray(item.structural, bool)
+    scores = z_scores(selected(item, layers, heads), structural, exclude_structural)
+    return judged(item, scores, threshold, corrected)
+
+
+def judged(item: SinkItem, scores: Scores, threshold: float | None = None, corrected: bool = True) -> SinkView:
+    """The quick part of `view`: what a threshold makes of scores."""
+    threshold = DEFAULT_THRESHOLD if threshold is None else threshold
+    structural = np.asarray(item.structural, bool)
+    published, why = health_published(scores, structural, threshold)
+    return SinkView(item.prompt.ids, scores, structural, sinks(scores, threshold, corrected), threshold, corrected,
+                    health(scores, structural, threshold, corrected, item.first), published, why)
+
+
+def rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = (), where: np.ndarray | None = None) -> list[dict[str, Any]]:
+    """One dict a position, those where `where` (S,) is True (None: all). `text` is the token's readable name, `tokens` and
+    `special` those of the run. Undefined numbers are None, and `why` gives the reason."""
+    s, marked = view.scores, set(special)
+    chosen = range(len(view.ids)) if where is None else np.flatnonzero(where)
+    why = s.why_corrected if view.corrected else s.why
+    return [{
+        "index": int(j), "id": view.ids[j], "text": label(bytes.fromhex(tokens.get(view.ids[j], "")), view.ids[j] in marked),
+        "structural": bool(view.structural[j]), "queries": int(s.queries[j]), "attention": float(s.attention[j]),
+        "z": _number(s.z[j]), "z_corrected": _number(s.z_corrected[j]), "sink": bool(view.sinks[j]), "why": why.get(int(j)),
+    } for j in chosen]
+
+
+def structural_rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """The template's tokens, sinks or not."""
+    return rows(view, tokens, special, view.structural)
+
+
+def anomalous_rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """The sinks outside the template, the highest score first."""
+    found = rows(view, tokens, special, view.sinks & ~view.structural)
+    return sorted(found, key=lambda row: -(row["z_corrected"] if view.corrected else row["z"]))
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
