@@ -12,7 +12,7 @@ from engine.models.base import Model
 from engine.models.memory import Forecast, forecast
 from engine.models.source import config, ids_by_token
 
-CROSS = "Pairs whose tokenizers differ are for the Polish page, which this release does not have yet."
+CROSS = "Pairs whose tokenizers differ run on the Polish page (`python -m engine uag`)."
 _SHOWN = 3  # differing tokens named in a reason
 _PADDING = re.compile(r"\[PAD\d+\]")  # written by GGUF converters to fill a padded vocabulary; no text ever becomes one
 
@@ -55,13 +55,7 @@ def check_models(verifier: Model, draft: Model | None) -> None:
     draft None: prompt lookup, which asks of the verifier alone that it can be rolled back. A draft with a stored map
     scores only some of its verifier's tokens, under ids of its own, so it verifies nothing.
     """
-    if verifier.support is not None:
-        raise RequestError(f"{verifier.facts.title} is a draft that scores only {len(verifier.support):,} of its verifier's tokens, "
-                           "so it cannot be a verifier; choose another.")
-    for model in (verifier, draft):
-        if model is not None and not model.can_rewind:
-            raise RequestError(f"{model.facts.title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be "
-                               "used in speculative decoding; choose another model.")
+    _check_kinds(verifier, draft)
     if draft is None or draft is verifier:
         return
     difference = differ(verifier.vocabulary.ids_by_token(), draft.vocabulary.ids_by_token())
@@ -71,6 +65,28 @@ def check_models(verifier: Model, draft: Model | None) -> None:
     if draft.support is not None and int(draft.support.max()) >= verifier.width:
         raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: its stored map names token "
                            f"{int(draft.support.max())}, and the verifier scores only {verifier.width}.")
+
+
+def check_cross(verifier: Model, draft: Model) -> str | None:
+    """RequestError if two loaded models cannot run as a pair even with a translator between them.
+
+    Returns a sentence where the pair needs none, because both have the same vocabulary.
+    """
+    _check_kinds(verifier, draft)
+    if draft is verifier or differ(verifier.vocabulary.ids_by_token(), draft.vocabulary.ids_by_token()) is None:
+        return (f"{draft.facts.title} has the same vocabulary as {verifier.facts.title}: its ids need no translation, "
+                "and what a translator does to them is loss.")
+    return None
+
+
+def _check_kinds(verifier: Model, draft: Model | None) -> None:
+    if verifier.support is not None:
+        raise RequestError(f"{verifier.facts.title} is a draft that scores only {len(verifier.support):,} of its verifier's tokens, "
+                           "so it cannot be a verifier; choose another.")
+    for model in (verifier, draft):
+        if model is not None and not model.can_rewind:
+            raise RequestError(f"{model.facts.title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be "
+                               "used in speculative decoding; choose another model.")
 
 
 def differ(verifier: Mapping[str, int], draft: Mapping[str, int]) -> str | None:

@@ -16,14 +16,18 @@ from engine.trace import Sampling
 class Draft:
     """One round's proposals, still on the device.
 
-    `proposal`: ids, q and the distributions they were drawn from (`ops.Proposal`). `logits` (k, width) and `columns`
-    (k,) are the raw scores behind them, for the trace; None for a drafter without scores.
+    `proposal`: ids, q and the distributions they were drawn from (`ops.Proposal`); None if nothing of what was written can
+    be judged. `logits` (k, width) and `columns` (k,) are the raw scores behind them, for the trace; None for a drafter
+    without scores.
     """
 
     proposal: Any
     logits: Any = None
     columns: Any = None
     seconds: float = 0.0  # inside the draft's forwards
+    ids: tuple[int, ...] = ()  # what a draft with another tokenizer wrote, in its own ids
+    translate_seconds: float = 0.0  # between the two tokenizers
+    note: str | None = None
 
 
 class Drafter(Protocol):

@@ -56,9 +56,10 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                         notes.append(f"After token {len(text)} the draft's context is full; the verifier goes on alone.")
                 else:
                     draft = drafter.propose(text, min(settings.gamma, left - 1, room)) if left > 1 else None
+            block = None if draft is None else draft.proposal
             began = perf_counter()
-            logits = session.feed(text[-1:] if draft is None else ops.join([ops.ids_on_device(text[-1:], draft.proposal.ids), draft.proposal.ids]),
-                                  1 if draft is None else len(draft.proposal.ids) + 1)
+            logits = session.feed(text[-1:] if block is None else ops.join([ops.ids_on_device(text[-1:], block.ids), block.ids]),
+                                  1 if block is None else len(block.ids) + 1)
             verifier.synchronise()
             verify_seconds = perf_counter() - began
             scores = logits
@@ -66,11 +67,11 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                 if seen is None:
                     seen = ops.nothing_seen(logits.shape[-1], logits)
                     ops.mark(seen, ops.ids_on_device(text, logits))
-                scores = ops.penalise(logits, seen[None] if draft is None else ops.seen_rows(seen, draft.proposal.ids), s.repetition_penalty)
+                scores = ops.penalise(logits, seen[None] if block is None else ops.seen_rows(seen, block.ids), s.repetition_penalty)
             count = logits.shape[0] - 1
             uniform = uniforms.take(count + 1)
             drawn_from = ops.filtered(scores, s)
-            accepted, closing, proposed, p, q = ops.judge_to_host(drawn_from, None if draft is None else draft.proposal, uniform, logits.shape[-1])
+            accepted, closing, proposed, p, q = ops.judge_to_host(drawn_from, block, uniform, logits.shape[-1])
             emitted, ended = _until_end(proposed[:accepted] + [closing], ends)
             if ended and len(emitted) <= accepted:  # the end token is a draft token: nothing after it ever was
                 accepted = len(emitted)
@@ -88,7 +89,9 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                 proposed=tuple(proposed), accepted=accepted, emitted=tuple(emitted), closing=closing_kind,
                 q=tuple(None if draft.logits is None else v for v in q) if draft else (), p=tuple(p),
                 draw=tuple(None if s.greedy or i >= judged else uniform[i] for i in range(len(proposed))),
-                draft_seconds=draft.seconds if draft else 0.0, verify_seconds=verify_seconds, end=perf_counter() - start - paused, note=note))
+                draft_seconds=draft.seconds if draft else 0.0, verify_seconds=verify_seconds, end=perf_counter() - start - paused,
+                note=note or (draft.note if draft else None), draft_ids=draft.ids if draft else (),
+                translate_seconds=draft.translate_seconds if draft else 0.0))
             if trail:
                 paused += trail.hold(logits, emitted, proposed, draft, drawn_from, raw=s.greedy)
             handed = perf_counter()
