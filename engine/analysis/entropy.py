@@ -172,7 +172,7 @@ def figures(chosen: Sequence[Trail]) -> dict:
     pairs = [pair for t in chosen for pair in judged(t)]
     return {
         "answers": len(chosen), "tokens": len(bits),
-        "entropy_bits": _mean(bits), "entropy_interval": of_groups([_known(t.bits) for t in chosen]),
+        "entropy_bits": _mean(bits), "entropy_interval": _between(chosen),
         "entropy_bits_max": max(bits, default=None), "unsure": sum(b > UNSURE for b in bits), "unsure_bits": UNSURE,
         "sampling_entropy_bits": _mean(sampled), "sampling_tokens": len(sampled), "normalised": _mean(normal),
         "words": words(chosen), "categories": categories(chosen),
@@ -195,11 +195,20 @@ def words(chosen: Sequence[Trail]) -> dict:
 
 def categories(chosen: Sequence[Trail]) -> list[dict]:
     """Mean model entropy by prompt category, in the order they come; the interval takes answers as the independent units."""
-    groups: dict[str, list[list[float]]] = {}
+    groups: dict[str, list[Trail]] = {}
     for t in chosen:
-        groups.setdefault(t.category, []).append(_known(t.bits))
-    return [{"category": name, "bits": _mean([v for g in held for v in g]), "tokens": sum(map(len, held)), "answers": len(held),
-             "interval": of_groups(held)} for name, held in groups.items()]
+        groups.setdefault(t.category, []).append(t)
+    found = []
+    for name, held in groups.items():
+        bits = [b for t in held for b in _known(t.bits)]
+        found.append({"category": name, "bits": _mean(bits), "tokens": len(bits), "answers": len(held), "interval": _between(held)})
+    return found
+
+
+def _between(chosen: Sequence[Trail]) -> tuple[float, float] | None:
+    """95 % interval of the mean over all tokens, answers being the independent units. No entropy is below 0."""
+    found = of_groups([_known(t.bits) for t in chosen])
+    return found and (max(0.0, found[0]), found[1])
 
 
 def judged(trail: Trail) -> list[tuple[float, bool]]:
@@ -236,17 +245,25 @@ def sentence(run: AnyRun, f: dict) -> str:
     tail = f" {gone} {'prompt was' if gone == 1 else 'prompts were'} refused." if gone else ""
     if not f["tokens"]:
         return f"{lead}No entropy was recorded.{tail}"
-    of = f" of {f['answers']} answers" if f["answers"] > 1 else ""
-    text = (f"Mean entropy {f['entropy_bits']:.1f} bits over {_tokens(f['tokens'])}{of}; "
+    of = f" of {counted(f['answers'], 'answer')}" if f["answers"] > 1 else ""
+    text = (f"Mean entropy {shown(f['entropy_bits'], 1)} bits over {counted(f['tokens'])}{of}; "
             f"{f['unsure'] or 'none'} {'was' if f['unsure'] == 1 else 'were'} above {f['unsure_bits']:g} bits.")
     first, rest = f["words"][FIRST], f["words"][CONTINUATION]
     if first["tokens"] and rest["tokens"]:
-        text += f" The first piece of a word carries {first['bits']:.1f} bits, a continuation {rest['bits']:.1f}."
+        text += f" The first piece of a word carries {shown(first['bits'], 1)} bits, a continuation {shown(rest['bits'], 1)}."
     return (lead + text[0].lower() + text[1:] if lead else text) + tail
 
 
-def _tokens(n: int) -> str:
-    return f"{n:,} token{'' if n == 1 else 's'}"
+def shown(value: float | None, digits: int = 2) -> str:
+    """A number of bits as text; never -0.00."""
+    if value is None:
+        return "n/a"
+    text = f"{value:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def counted(n: int, what: str = "token") -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -1,0 +1,174 @@
+"""`python -m engine entropy`: how sure a model is of each token of its answer."""
+
+from __future__ import annotations
+
+import sys
+
+from engine.analysis.entropy import CONTINUATION, FIRST, OTHER, Trail, counted, figures, refused, sentence, shown, trails
+from engine.commands import (Progress, add_model_options, add_sampling_options, number, printable, quiet, read_prompt_file, require_text,
+                             require_writable, sampling_of, write_json)
+from engine.commands.compare import load, stopping
+from engine.errors import RequestError
+from engine.models.home import folder
+from engine.request import Asked, Done, EntropyRequest, Step
+from engine.tokens import label
+from engine.trace import EntropyRun, Settings, plain_data
+
+LISTED = 400  # tokens of an answer that the table writes out; --json has them all
+
+
+def add_parser(subparsers) -> None:
+    p = subparsers.add_parser("entropy", help="how sure a model is of each token of its answer", allow_abbrev=False,
+                              description="Answer a prompt, or a file of prompts, verifier-only, and give for each token the entropy of "
+                                          "the model's raw softmax and of the distribution it was drawn from, in bits. A model is "
+                                          "bundled:NAME, a hub id, a folder or a .gguf file.")
+    p.add_argument("--model", metavar="MODEL", required=True)
+    prompt = p.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
+    prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
+    p.add_argument("--system", metavar="TEXT", help="system message")
+    p.add_argument("--raw", action="store_true", help="no chat template")
+    add_sampling_options(p)
+    p.add_argument("--max-tokens", type=number(int, 1, 32_768), default=64, metavar="N", help="(64)")
+    p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
+    add_model_options(p)
+
+
+def run(args) -> int:
+    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
+    asked = request(args)
+    require_writable(args.json)
+    result = _decode(asked, args.debug)
+    if args.save:
+        from engine.run_files import write
+
+        path = folder("runs") / f"{result.id}.json"
+        write(result, path)
+        print(f"saved {path}", file=sys.stderr)
+    if args.json:
+        write_json(report(result), args.json)
+    if args.json != "-":
+        print(describe(result))
+    return 130 if result.status == "stopped" else 0
+
+
+def request(args) -> EntropyRequest:
+    """The request that parsed options amount to; RequestError if the texts are none."""
+    if args.prompt_set is not None:
+        from engine import prompt_sets
+
+        found = prompt_sets.read_file(args.prompt_set)
+        for problem in found.problems:
+            print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
+        prompts = tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
+        if not prompts:
+            raise RequestError(f"{args.prompt_set} holds no prompt.")
+    else:
+        text = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
+        require_text("prompt", text)
+        if not text.strip():
+            raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
+        prompts = (Asked(text),)
+    require_text("system message", args.system)
+    return EntropyRequest(prompts, args.model, args.system, args.raw, Settings(max_tokens=args.max_tokens, sampling=sampling_of(args)),
+                          args.backend, args.device, args.dtype)
+
+
+def report(run: EntropyRun) -> dict:
+    """JSON data: every token of every answer where a reader looks first, the figures, and the run they come from.
+
+    `text` is a token's own text, "" where it holds only part of a character; `bytes` (hex) always says it all.
+    """
+    found = trails(run)
+    return {"sentence": sentence(run, figures(found)), "units": "bits", "figures": plain_data(figures(found)),
+            "tokens": [row for n, trail in enumerate(found) for row in _rows(run, trail, n)],
+            "refused": [{"label": name, "reason": why} for name, why in refused(run)], "run": plain_data(run)}
+
+
+def _rows(run: EntropyRun, trail: Trail, n: int) -> list[dict]:
+    return [{"answer": n, "label": trail.label, "index": i, "id": token, "text": text_of(trail.bytes[i]), "bytes": trail.bytes[i].hex(),
+             "entropy_bits": trail.bits[i], "sampling_entropy_bits": trail.sampling_bits[i], "normalised": trail.normalised[i],
+             "probability": trail.answer.probability[i] if i < len(trail.answer.probability) else None, "piece": trail.pieces[i],
+             "top": [{"id": t, "text": text_of(bytes.fromhex(run.tokens.get(t, ""))), "probability": p}
+                     for t, p in (trail.answer.top[i] if i < len(trail.answer.top) else ())]}
+            for i, token in enumerate(trail.ids)]
+
+
+def text_of(raw: bytes) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def describe(run: EntropyRun) -> str:
+    """The readable report: sentence, means with their counts, a table a token, what was refused."""
+    found = trails(run)
+    f = figures(found)
+    facts = run.models["model"]
+    lines = [sentence(run, f), ""]
+    rows = [("model entropy", f"{_bits(f['entropy_bits'])}, mean of {counted(f['tokens'])}; highest {_bits(f['entropy_bits_max'])}"),
+            ("sampling entropy", f"{_bits(f['sampling_entropy_bits'])}, after temperature and filters"),
+            ("normalised", f"{f['normalised']:.3f}, model entropy / log2 {facts.vocabulary:,}" if f["normalised"] is not None else "n/a")]
+    rows += [(kind, f"{_bits(f['words'][kind]['bits'])} over {counted(f['words'][kind]['tokens'])}") for kind in (FIRST, CONTINUATION, OTHER)]
+    if f["words"]["interval"]:
+        rows.append(("first − rest", _bits(f["words"]["difference"]) + _span(f["words"]["interval"], ", tokens taken as independent")))
+    if len(f["categories"]) > 1:
+        rows += [(f"category {c['category'] or '(none)'}", f"{_bits(c['bits'])} over {counted(c['tokens'])} of {counted(c['answers'], 'answer')}"
+                  + _span(c["interval"])) for c in f["categories"]]
+    rows.append(("model", f"{facts.title} {facts.dtype} on {facts.device}"))
+    lines += [f"{name:<17} {text}" for name, text in rows] if found else []
+    notes = [*run.notes, *facts.notes, *(n for t in found for n in t.answer.notes)]
+    lines += [f"note: {note}" for note in dict.fromkeys(notes)]
+    lines += [f"refused: {name + ': ' if name else ''}{why}" for name, why in refused(run)]
+    for trail in found:
+        lines += ["", *table(run, trail)]
+    return printable("\n".join(lines))
+
+
+def table(run: EntropyRun, trail: Trail) -> list[str]:
+    """One line a token: its place, text, both entropies in bits, piece, and the five best with their probabilities."""
+    lines = [f"{trail.label + ': ' if trail.label else ''}{counted(len(trail.ids))}, {trail.answer.finish}",
+             f"{'':>5} {'token':<18} {'model':>7} {'sampling':>9}  {'':<12} top 5 (entropies in bits)"]
+    special = frozenset(run.special)
+    for i in range(min(len(trail.ids), LISTED)):
+        best = "  ".join(f"{label(bytes.fromhex(run.tokens.get(t, '')), t in special)} {p:.3f}"
+                         for t, p in (trail.answer.top[i] if i < len(trail.answer.top) else ()))
+        lines.append(f"{i + 1:>5} {label(trail.bytes[i], trail.special[i])[:18]:<18} {shown(trail.bits[i]):>7} "
+                     f"{shown(trail.sampling_bits[i]):>9}  {trail.pieces[i]:<12} {best}")
+    if len(trail.ids) > LISTED:
+        lines.append(f"… {len(trail.ids) - LISTED:,} more tokens; --json has them all")
+    return lines
+
+
+def _bits(value: float | None) -> str:
+    return shown(value) + ("" if value is None else " bits")
+
+
+def _span(interval: tuple[float, float] | None, more: str = "") -> str:
+    return f" (95 %: {shown(interval[0])} to {shown(interval[1])}{more})" if interval else ""
+
+
+def _decode(asked: EntropyRequest, debug: bool) -> EntropyRun:
+    """Answer the prompts; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
+    with quiet(debug) as terminal, Progress(terminal) as progress:
+        from engine.models import source
+
+        progress.say("Looking for the model", now=True)
+        source.require(asked.model)  # before torch, which takes seconds to import
+        from engine.decoding import entropy
+
+        tokens, stage = 0, ""
+        with stopping() as (stop, arm):
+            for event in entropy.run(asked, load, stop):
+                if isinstance(event, Done):
+                    return event.run
+                if isinstance(event, Step):
+                    tokens += len(event.round.emitted)
+                    progress.say(f"{stage}: {tokens} tokens")
+                elif event.text != stage:
+                    stage = event.text
+                    arm(event.side is not None)
+                    progress.say(stage, now=True)
+    raise KeyboardInterrupt  # stopped before the first token
