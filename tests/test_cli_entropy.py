@@ -91,7 +91,7 @@ def test_it_prints_a_table_saves_the_run_and_writes_json(tiny, capfd, home, tmp_
     (saved,) = (home / "runs").glob("*.json")
     assert saved.name == f"{run.id}.json" and from_json(saved.read_bytes()) == run
     assert out.startswith(sentence(run, figures(trails(run)))) and "bits" in out and err.endswith(f"saved {saved}\n")
-    assert sum(line.lstrip().split(" ")[0].isdigit() for line in out.splitlines()) == len(run.items[0].answer.ids)
+    assert sum(line.startswith("  ") and line.split()[0].isdigit() for line in out.splitlines()) == len(run.items[0].answer.ids)
 
 
 def test_a_set_is_answered_and_what_is_wrong_in_it_is_said(tiny, capfd, home, tmp_path):
