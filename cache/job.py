@@ -14,7 +14,7 @@ from engine.trace import AnyRun
 QUEUED, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "done", "stopped", "failed"
 SIDES = ("plain", "speculative")
 
-Task = Callable[[Callable[[], bool]], Iterator[Event]]
+Task = Callable[["Control"], Iterator[Event]]
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,17 @@ class _Side:
         return SideView(self.repeat, tuple(self.steps), self.tokens, self.earlier_tokens + self.tokens, rate, self.decoding)
 
 
+class Control:
+    """What a task is given. Called, it says whether to stop; `hear` takes in a `Stage` when no event can come: while a model
+    reads one long prompt, say."""
+
+    def __init__(self, job: Job):
+        self._stopped, self.hear = job._stop.is_set, job.hear
+
+    def __call__(self) -> bool:
+        return self._stopped()
+
+
 class Job:
     """A request with its place in the queue. Only the worker changes it; `snapshot` may be called from any thread."""
 
@@ -151,7 +162,7 @@ class Job:
             self._status, self._stage, self._started = RUNNING, "Starting", time.monotonic()
             self._version += 1
             task, self._task = self._task, None  # what the task holds, models perhaps, is freed when it ends
-        return task(self._stop.is_set)
+        return task(Control(self))
 
     def ask_to_stop(self) -> None:
         self._stop.set()

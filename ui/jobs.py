@@ -20,10 +20,11 @@ PAGES = {"compare": "compare", "sinks": "sinks", "entropy": "entropy", "uag": "p
 
 def task(asked: Any):
     """What the worker does for `asked`. The engine, and torch with it, is imported there and nowhere else."""
-    def run(stop):
-        engine = importlib.import_module(REQUESTS[type(asked).__name__][1])
+    def run(control):
+        page, engine = REQUESTS[type(asked).__name__]
+        told = {"hear": control.hear} if page == "sinks" else {}  # one prompt may take a minute to read, without an event
         with cache.loaded().using() as load:
-            yield from engine.run(asked, load, stop)
+            yield from importlib.import_module(engine).run(asked, load, control, **told)
     return run
 
 

@@ -45,7 +45,7 @@ def histogram(run: SinksRun, item: SinkItem, view: SinkView, theme: str = "light
         x=alt.X("low:Q", title=f"{name}", scale=alt.Scale(domain=[low, high])), x2="high:Q",
         y=alt.Y("tokens:Q", title="tokens (square-root scale)", scale=alt.Scale(type="sqrt"), stack=None, axis=alt.Axis(tickMinStep=1)),
         y2=alt.datum(0),
-        color=alt.Color("kind:N", scale=alt.Scale(domain=["text", "template"], range=[c.accent, c.rejected]), legend=alt.Legend(title=None)),
+        color=alt.Color("kind:N", scale=alt.Scale(domain=["text", "template"], range=[c.accent, c.neutral]), legend=alt.Legend(title=None)),
         opacity=alt.value(0.8),
         tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("low:Q", title="from", format=".2f"), alt.Tooltip("high:Q", title="to", format=".2f"),
                  alt.Tooltip("tokens:Q")])

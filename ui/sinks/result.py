@@ -95,14 +95,14 @@ def choose(run: SinksRun, read: list[int]) -> tuple[int, int | None]:
 
     views = {i: viewed(run, i) for i in read}
     data = pd.DataFrame({
-        "Prompt": [letters(item.prompt.text or "", 120) for item in run.items],
-        "Label": [letters(item.label, 40) for item in run.items], "Category": [letters(item.category, 40) for item in run.items],
+        "Prompt": [_cell(item.prompt.text, 120) for item in run.items],
+        "Label": [_cell(item.label, 40) for item in run.items], "Category": [_cell(item.category, 40) for item in run.items],
         "Tokens": [len(item.prompt.ids) or None for item in run.items],
         "Health": [views[i].health.value if i in views else None for i in range(len(run.items))],
         "Published": [views[i].health_published if i in views else None for i in range(len(run.items))],
         "Sinks outside": [views[i].health.count if i in views else None for i in range(len(run.items))],
         "Drained": [100 * views[i].health.drained if i in views and views[i].health.drained is not None else None for i in range(len(run.items))],
-        "Seconds": [item.seconds for item in run.items], "Note": [letters(item.refused or "", 200) for item in run.items]})
+        "Seconds": [item.seconds for item in run.items], "Note": [_cell(item.refused, 200) for item in run.items]})
     column = st.column_config
     state = st.dataframe(
         data, hide_index=True, key=f"sinks.list.{run.id}", on_select="rerun", selection_mode="multi-row",
@@ -120,6 +120,10 @@ def choose(run: SinksRun, read: list[int]) -> tuple[int, int | None]:
                  + (f"; {refused} {'was' if refused == 1 else 'were'} not, and the table says why" if refused else "")
                  + ". Tick one to see it, two to see them side by side.</p>")
     return (ticked[0] if ticked else read[0]), (ticked[1] if len(ticked) > 1 else None)
+
+
+def _cell(text: str | None, limit: int) -> str:
+    return letters(text, limit) if text else ""
 
 
 def one(run: SinksRun, at: int, key: str, beside: bool = False) -> None:
