@@ -9,11 +9,12 @@ None holds more than `ROWS` rows of data. Show them with `st.altair_chart(chart,
 from __future__ import annotations
 
 import textwrap
-from typing import Callable
+from typing import Callable, Sequence
 
 import altair as alt
 
 from engine.analysis.ceilings import ceiling
+from engine.analysis.entropy import acceptance_bins, judged, trails
 from engine.trace import BONUS, CORRECTION, PLAIN, Run
 from ui.card import share, time_shares
 from ui.theme import chart_config, colours
@@ -44,7 +45,7 @@ def acceptance_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart
     labels = base.mark_text(baseline="bottom", dy=-4, fontSize=11, color=colours(theme).quiet).encode(
         text="counts:N" if len(rows) <= 8 else "accepted:Q")
     bars = base.mark_bar(width=alt.RelativeBandSize(0.62), cornerRadiusEnd=2)
-    return _finish(bars + labels, theme, "Acceptance by position", words + ".", HEIGHT)
+    return finish(bars + labels, theme, "Acceptance by position", words + ".", HEIGHT)
 
 
 def time_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | None:
@@ -70,7 +71,7 @@ def time_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | Non
         order=alt.Order("order:Q"),
         tooltip=[alt.Tooltip("side:N"), alt.Tooltip("part:N"), alt.Tooltip("seconds:Q", format=".3f"),
                  alt.Tooltip("share:Q", format=".1%")])
-    return _finish(chart, theme, "Where the time went", words, 84)
+    return finish(chart, theme, "Where the time went", words, 84)
 
 
 def speed_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | None:
@@ -102,7 +103,7 @@ def speed_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | No
         tooltip=[alt.Tooltip("side:N"), alt.Tooltip("repeat:Q"), alt.Tooltip("rate:Q", title="tok/s", format=".2f")])
     texts = alt.Chart(alt.Data(values=spans)).mark_text(align="left", dx=7, fontWeight=600, color=c.ink).encode(
         x=alt.X("high:Q", scale=x), y=y, text="label:N")
-    return _finish(bars + ticks + texts, theme, "Decode speed", words, 84)
+    return finish(bars + ticks + texts, theme, "Decode speed", words, 84)
 
 
 def speedup_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | None:
@@ -149,7 +150,7 @@ def speedup_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
                 tooltip=[alt.Tooltip("acceptance:Q", format=".1%"), alt.Tooltip("speedup:Q", format=".2f"),
                          alt.Tooltip("low:Q", title="lowest", format=".2f"), alt.Tooltip("high:Q", title="highest", format=".2f")]),
             alt.Chart(point).mark_text(fontWeight=600, color=c.ink, **place).encode(x=x, y=y, text="label:N")]
-    return _finish(alt.layer(*layers), theme, "Speedup and what it could be", words, 230)
+    return finish(alt.layer(*layers), theme, "Speedup and what it could be", words, 230)
 
 
 def timeline_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | None:
@@ -190,41 +191,43 @@ def timeline_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart |
         tooltip=[alt.Tooltip("name:N", title="round"), alt.Tooltip("kind:N"), alt.Tooltip("tokens:Q", format=".3~g"),
                  alt.Tooltip("proposed:Q", format=".3~g")])
     if not per:
-        return _finish(bars, theme, "Tokens per verifier pass", words, HEIGHT)
+        return finish(bars, theme, "Tokens per verifier pass", words, HEIGHT)
     mean = alt.Chart(alt.Data(values=[dict(tokens=per)])).mark_rule(color=c.ink, strokeDash=[4, 3], opacity=0.7).encode(
         y="tokens:Q", tooltip=[alt.Tooltip("tokens:Q", title="mean", format=".2f")])
-    return _finish(bars + mean, theme, "Tokens per verifier pass", words, HEIGHT)
+    return finish(bars + mean, theme, "Tokens per verifier pass", words, HEIGHT)
 
 
 def entropy_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | None:
     """Acceptance of judged draft tokens against the draft's own entropy when it proposed them."""
-    judged = [(h, i < one.accepted) for one in (run.speculative.rounds if run.speculative else ())
-              for i, h in enumerate(one.draft_entropy) if h is not None and i < one.accepted + (one.closing == CORRECTION)]
-    if not judged:
+    return draft_entropy_chart([pair for t in trails(run) for pair in judged(t)], theme)
+
+
+def draft_entropy_chart(pairs: Sequence[tuple[float, bool]], theme: str = "light") -> alt.Chart | None:
+    """The same of any (draft entropy in bits, accepted) pairs: a bar a bin, Wilson's 95 % interval, tokens judged."""
+    bins = acceptance_bins(pairs)
+    if not bins:
         return None
-    width = next(w for w in (0.25, 0.5, 1, 2, 4, 8) if max(h for h, _ in judged) / w <= 12 or w == 8)
-    bins: dict[int, list[bool]] = {}
-    for h, good in judged:
-        bins.setdefault(int(h / width), []).append(good)
-    rows = [dict(low=b * width, high=(b + 1) * width, rate=sum(g) / len(g), judged=len(g), counts=f"{sum(g)} of {len(g)}")
-            for b, g in sorted(bins.items())]
-    sure = [good for h, good in judged if h < 1]
-    unsure = [good for h, good in judged if h >= 3]
-    said = [f"{share(sum(g) / len(g))} of {len(g)} {name}" for g, name in ((sure, "below 1 bit"), (unsure, "at 3 bits and more")) if g]
-    words = "Accepted, by how unsure the draft was: " + (", ".join(said) if said else f"{len(judged)} tokens between 1 and 3 bits") + "."
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("low:Q", title="draft entropy, bits", axis=alt.Axis(tickMinStep=width, labelOverlap="greedy", labelSeparation=6)),
-        x2="high:Q", y2=alt.datum(0),
-        y=alt.Y("rate:Q", title="accepted of judged", scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(labelExpr=PERCENT, values=[0, 0.25, 0.5, 0.75, 1])),
-        tooltip=[alt.Tooltip("low:Q", title="from, bits"), alt.Tooltip("high:Q", title="to, bits"),
-                 alt.Tooltip("counts:N", title="accepted of judged"), alt.Tooltip("rate:Q", title="share", format=".1%")])
     c = colours(theme)
-    counts = [dict(r, middle=(r["low"] + r["high"]) / 2, judged=str(r["judged"])) for r in rows]
-    labels = alt.Chart(alt.Data(values=counts)).mark_text(baseline="bottom", dy=-4, fontSize=11, color=c.quiet).encode(
-        x="middle:Q", y="rate:Q", text="judged:N")
-    return _finish(base.mark_rect(stroke=c.paper, strokeWidth=2, color=c.accent) + labels, theme, "Draft entropy and acceptance",
-                   words + " Numbers over the bars: tokens judged.", HEIGHT)
+    rows = [dict(low=b["low"], high=b["high"], middle=(b["low"] + b["high"]) / 2, rate=b["rate"], judged=b["judged"],
+                 least=b["interval"][0], most=b["interval"][1], counts=f"{b['accepted']} of {b['judged']}") for b in bins]
+    sure = [good for h, good in pairs if h < 1]
+    unsure = [good for h, good in pairs if h >= 3]
+    said = [f"{share(sum(g) / len(g))} of {len(g)} {name}" for g, name in ((sure, "below 1 bit"), (unsure, "at 3 bits and more")) if g]
+    words = "Accepted, by how unsure the draft was: " + (", ".join(said) if said else f"{len(pairs)} tokens between 1 and 3 bits") + "."
+    width = bins[0]["high"] - bins[0]["low"]
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        tooltip=[alt.Tooltip("low:Q", title="from, bits"), alt.Tooltip("high:Q", title="to, bits"),
+                 alt.Tooltip("counts:N", title="accepted of judged"), alt.Tooltip("rate:Q", title="share", format=".1%"),
+                 alt.Tooltip("least:Q", title="95 % from", format=".1%"), alt.Tooltip("most:Q", title="95 % to", format=".1%")])
+    y = alt.Y("rate:Q", title="accepted of judged", scale=alt.Scale(domain=[0, 1.08]),
+              axis=alt.Axis(labelExpr=PERCENT, values=[0, 0.25, 0.5, 0.75, 1]))
+    bars = base.mark_rect(stroke=c.paper, strokeWidth=2, color=c.accent, opacity=0.75).encode(
+        x=alt.X("low:Q", title="draft entropy, bits", axis=alt.Axis(tickMinStep=width, labelOverlap="greedy", labelSeparation=6)),
+        x2="high:Q", y2=alt.datum(0), y=y)
+    spans = base.mark_rule(color=c.ink, strokeWidth=1.5).encode(x="middle:Q", y="least:Q", y2="most:Q")
+    labels = base.mark_text(baseline="bottom", dy=-3, fontSize=11, color=c.quiet).encode(x="middle:Q", y="most:Q", text="judged:Q")
+    return finish(bars + spans + labels, theme, "Draft entropy and acceptance",
+                  words + " Lines: 95 % intervals (Wilson); numbers: tokens judged.", HEIGHT)
 
 
 FIGURES: dict[str, Callable[[Run, dict, str], "alt.Chart | None"]] = {
@@ -232,7 +235,7 @@ FIGURES: dict[str, Callable[[Run, dict, str], "alt.Chart | None"]] = {
     "timeline": timeline_chart, "entropy": entropy_chart}
 
 
-def _finish(chart, theme: str, title: str, words: str, height: int):
+def finish(chart, theme: str, title: str, words: str, height: int):
     # Chart titles do not wrap by themselves; 50 characters fit a phone.
     # The width is the whole picture's, the height that of the plot: "fit" would squeeze the plot under the title.
     return chart.properties(height=height, title=alt.TitleParams(title, subtitle=textwrap.wrap(words, 50)),

@@ -1,0 +1,1 @@
+"""What the Entropy page draws, from any run that holds entropies."""
