@@ -65,11 +65,12 @@ def has_thinking_switch(vocabulary: Vocabulary) -> bool:
 def check_length(ids_count: int, max_tokens: int, context: int | None) -> int:
     """How many new tokens fit: `max_tokens`, or what is left of `context` positions. None: no limit known.
 
-    Raises RequestError if not even one fits: the prompt is never cut, a cut prompt is a different experiment.
+    Raises RequestError if not even one fits (or, where `max_tokens` is 0 and the prompt is only read, if the prompt does
+    not): the prompt is never cut, a cut prompt is a different experiment.
     """
     if context is None:
         return max_tokens
-    if ids_count >= context:
+    if ids_count + min(max_tokens, 1) > context:
         raise RequestError(f"The prompt is too long: {ids_count:,} tokens, limit {context:,}; shorten it.")
     return min(max_tokens, context - ids_count)
 
@@ -102,7 +103,7 @@ def _check_text(vocabulary: Vocabulary, text: str, what: str) -> None:
 
 def _refuse_hopeless(vocabulary: Vocabulary, text: str, context: int) -> None:
     least = vocabulary.least_tokens(text.strip())  # templates may trim
-    if least >= context:
+    if least > context:
         raise RequestError(f"The prompt is too long: at least {least:,} tokens, limit {context:,}; shorten it.")
 
 

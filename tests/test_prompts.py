@@ -183,6 +183,15 @@ def test_length_of_prompt_and_answer_fit_the_context_or_the_prompt_is_refused():
             check_length(count, 8, 64)
 
 
+def test_a_prompt_that_is_only_read_may_fill_the_context():
+    assert check_length(64, 0, 64) == 0
+    with pytest.raises(RequestError, match="65 tokens, limit 64"):
+        check_length(65, 0, 64)
+    full = "a" * (64 - len(build(CHAT, "a").ids) + 1)
+    assert len(build(CHAT, full, context=64).ids) == 64
+    assert len(build(CHAT, "a" * 64, raw=True, context=64).ids) == 64
+
+
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "Ala ma kota. " * 77_000, "<|im_end|>" * 100_000, "ż😀" * 160_000])
 def test_a_megabyte_is_refused_in_seconds(smollm2, text):
     smollm2.encode("a")  # built once a model, outside the clock

@@ -66,7 +66,7 @@ def health(scores: Scores, structural: np.ndarray, threshold: float, corrected: 
 
 def share_drained(scores: Scores, content: np.ndarray, threshold: float, corrected: bool = True) -> float:
     """0–1: the attention above what typical keys get, held by keys of `content` above the threshold, softly weighted."""
-    z, typical = (scores.z_corrected, scores.typical_corrected) if corrected else (scores.z, scores.typical)
+    z, typical = (scores.judged, scores.typical_judged) if corrected else (scores.z, scores.typical)
     judged = content & ~np.isnan(z)
     weight = np.clip(z[judged] - threshold, 0, 1)
     excess = np.clip(1 - typical[judged] / scores.attention[judged], 0, 1)
@@ -90,7 +90,7 @@ def health_published(scores: Scores, structural: np.ndarray, threshold: float) -
 def _undefined(scores: Scores, content: np.ndarray, corrected: bool) -> str | None:
     if not content.any():
         return "every token belongs to the template"
-    z, why = (scores.z_corrected, scores.why_corrected) if corrected else (scores.z, scores.why)
+    z, why = (scores.judged, scores.why_corrected) if corrected else (scores.z, scores.why)
     lacking = np.flatnonzero(content & np.isnan(z))
     if len(lacking) == content.sum():
         return why[int(lacking[0])]
@@ -113,4 +113,6 @@ def percent(share: float) -> str:
     """3 %, 0.4 %, under 0.1 %: no more digits than say something."""
     if 0 < share < 0.001:
         return "under 0.1 %"
+    if share == 0:
+        return "0 %"
     return f"{100 * share:.1f} %" if share < 0.0095 else f"{100 * share:.0f} %"

@@ -7,6 +7,9 @@ like a sink; hence the edge-corrected z′ (DESIGN.md): keys seen by at least W 
 key seen by n < W queries by a_n, the mean over its own and the next n − 1 queries, against a_n of every other key that
 at least n queries saw. A layer with a window w counts min(n, w) queries.
 
+z′ is undefined for a key so early that fewer than `LEAST` others were seen by as many queries. Such a key is judged by z if
+at least `LEAST` of the keys that z compares with come after it: those are read too high, so z reads it low rather than high.
+
 In arrays NaN stands for "undefined"; `Scores` says why for each position. Nothing here is ever infinite.
 """
 
@@ -22,7 +25,7 @@ from engine.errors import RequestError
 from engine.trace.sinks import NEAR, NEAR_SCALE, Sums
 
 W = NEAR + 1  # 64: a key that at least so many queries see is judged by all of them
-LEAST = 8  # z′ is undefined where fewer keys can be compared: their spread would say nothing
+LEAST = 8  # z′ is undefined where fewer keys can be compared: of normal noise 0.9 % would pass z′ = 5 beside 8, 10 % beside 3
 MAD_TO_SIGMA = 1.4826  # the MAD of a normal distribution times this is its standard deviation
 NO_SPREAD = 1e-6  # of ln a; the sums are float32, so what lies below is rounding
 
@@ -48,8 +51,9 @@ class Selection:
 class Scores:
     """z and z′ of S keys, NaN where undefined: `why` and `why_corrected` give position → reason.
 
+    `judged` (S,) is z′, or z where the key is too early for z′ (`early`, (S,) bool); what `sinks` and health go by.
     `median` and `scaled_mad` are those of ln a that z was taken with; None with `reason` where no z can be.
-    `typical` and `typical_corrected` (S,): the attention of the typical key that z and z′ compare with, NaN where undefined.
+    `typical` and `typical_judged` (S,): the attention of the typical key that z and `judged` compare with, NaN where undefined.
     """
 
     attention: np.ndarray
@@ -57,8 +61,10 @@ class Scores:
     queries: np.ndarray
     z: np.ndarray
     z_corrected: np.ndarray
+    judged: np.ndarray
+    early: np.ndarray
     typical: np.ndarray
-    typical_corrected: np.ndarray
+    typical_judged: np.ndarray
     median: float | None
     scaled_mad: float | None
     reason: str | None
@@ -116,16 +122,20 @@ def z_scores(selection: Selection, structural: Sequence[bool] | np.ndarray, excl
     z, why = _z(logs, median, scaled), {}
     for j in np.flatnonzero(np.isnan(z)):
         why[int(j)] = reason or "it received no attention at all"
-    corrected, compared, why_corrected = _corrected(selection, logs, base, whose)
+    corrected, compared, few, why_corrected = _corrected(selection, logs, base, whose)
     typical = np.full(length, math.nan if reason else math.exp(median))
-    return Scores(selection.attention, selection.share, selection.queries, z, corrected, typical, np.exp(compared),
-                  None if reason else median, None if reason else scaled, reason, why, why_corrected)
+    after = base.sum() - np.cumsum(base)
+    early = few & (after >= LEAST) & ~np.isnan(z)
+    for j in np.flatnonzero(early):
+        why_corrected[int(j)] += "; so early a token is judged by z, which reads it low rather than high"
+    return Scores(selection.attention, selection.share, selection.queries, z, corrected, np.where(early, z, corrected), early, typical,
+                  np.where(early, typical, np.exp(compared)), None if reason else median, None if reason else scaled, reason, why, why_corrected)
 
 
 def sinks(scores: Scores, threshold: float, corrected: bool = True) -> np.ndarray:
-    """(S,) bool: keys whose z′ (z if not `corrected`) is at least `threshold`. Where it is undefined: False."""
+    """(S,) bool: keys whose `judged` (z if not `corrected`) is at least `threshold`. Where it is undefined: False."""
     with np.errstate(invalid="ignore"):
-        return (scores.z_corrected if corrected else scores.z) >= threshold
+        return (scores.judged if corrected else scores.z) >= threshold
 
 
 def _chosen(asked: Sequence[int] | None, count: int, what: str) -> list[int]:
@@ -186,8 +196,9 @@ def _recent(near: np.ndarray, reach: int) -> np.ndarray:
 
 
 def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: str):
-    """z′, the median of ln a each key was compared with (both NaN where undefined), and why: position → reason."""
-    z, compared, why = np.full(len(logs), math.nan), np.full(len(logs), math.nan), {}
+    """z′, the median of ln a each key was compared with (both NaN where undefined), whether too few were to be compared
+    with, and why: position → reason."""
+    z, compared, few, why = np.full(len(logs), math.nan), np.full(len(logs), math.nan), np.zeros(len(logs), bool), {}
 
     def note(keys, reason):
         why.update((int(j), reason or "it received no attention at all") for j in keys if np.isnan(z[j]))
@@ -197,6 +208,7 @@ def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: 
         median, scaled, reason = _centre(logs[wide & base], LEAST, f"{whose} seen by {W} queries or more")
         z[wide] = _z(logs[wide], median, scaled)
         compared[wide] = median
+        few[wide] = (wide & base).sum() < LEAST
         note(np.flatnonzero(wide), reason)
     for n in np.unique(selection.queries[~wide]):
         keys = np.flatnonzero(selection.queries == n)
@@ -210,6 +222,7 @@ def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: 
         own = np.searchsorted(seen, keys)
         told = f"other {whose} seen by {n} {'query' if n == 1 else 'queries'} or more"
         within, population = counted[own], values[counted]
+        few[keys] = len(population) - within < LEAST
         if not within.all():  # keys that are no part of the population: all of it is "the others"
             median, scaled, reason = _centre(population, LEAST, told)
             outside = keys[~within]
@@ -221,7 +234,7 @@ def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: 
             z[inside], compared[inside], reason = _against_the_others(population, place, told)
             note(inside, reason)
     compared[np.isnan(z)] = math.nan
-    return z, compared, why
+    return z, compared, few, why
 
 
 def _centre(logs: np.ndarray, least: int, whose: str) -> tuple[float, float, str | None]:

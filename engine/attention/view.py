@@ -11,6 +11,7 @@ import numpy as np
 from engine.attention.health import Health, health, health_published
 from engine.attention.null import DEFAULT_THRESHOLD
 from engine.attention.statistics import Scores, Selection, select, sinks, z_scores
+from engine.errors import RequestError
 from engine.tokens import label
 from engine.trace import SinkItem
 
@@ -18,7 +19,8 @@ from engine.trace import SinkItem
 @dataclass(frozen=True, eq=False)
 class SinkView:
     """`structural` and `sinks`, (S,) bool, are independent flags. `score` (S,) is what `sinks` compares with the threshold:
-    z′, or z where `corrected` is off; NaN where undefined."""
+    z′, or z for a token too early for it and where `corrected` is off; NaN where undefined. `learned_share`: the part of all attention that learned sinks, which
+    are no tokens, take in the chosen layers and heads; None where the model has none. Shares are 0–1."""
 
     ids: tuple[int, ...]
     scores: Scores
@@ -29,10 +31,11 @@ class SinkView:
     health: Health
     health_published: float | None
     published_reason: str | None
+    learned_share: float | None
 
     @property
     def score(self) -> np.ndarray:
-        return self.scores.z_corrected if self.corrected else self.scores.z
+        return self.scores.judged if self.corrected else self.scores.z
 
     @property
     def sentence(self) -> str:
@@ -40,12 +43,15 @@ class SinkView:
 
     @property
     def structural_share(self) -> float:
-        """The part of all attention that the template's tokens hold, 0–1."""
+        """The part of all attention that the template's tokens hold."""
         return float(self.scores.share[self.structural].sum())
 
 
 def selected(item: SinkItem, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> Selection:
-    """The slow part of `view`: worth keeping while only the threshold moves."""
+    """The slow part of `view`: worth keeping while only the threshold moves. RequestError for a layer or head that the model
+    lacks, and for a run whose arrays are lost."""
+    if item.sums is None or item.sums.received is None:
+        raise RequestError(item.refused or "The arrays of this run are missing beside its file; analyse the prompt again.")
     return select(item.sums, layers, heads)
 
 
@@ -53,32 +59,42 @@ def view(item: SinkItem, threshold: float | None = None, layers: Sequence[int] |
          exclude_structural: bool = True, corrected: bool = True) -> SinkView:
     """`threshold` None: the one measured on the null (`engine.attention.null`). `layers`, `heads` None: all of them.
 
-    The item must not have been refused. RequestError for a layer or head that the model lacks.
+    RequestError as in `selected`.
     """
-    structural = np.asarray(item.structural, bool)
-    scores = z_scores(selected(item, layers, heads), structural, exclude_structural)
-    return judged(item, scores, threshold, corrected)
+    scores = z_scores(selected(item, layers, heads), np.asarray(item.structural, bool), exclude_structural)
+    return judged(item, scores, threshold, corrected, learned(item, layers, heads))
 
 
-def judged(item: SinkItem, scores: Scores, threshold: float | None = None, corrected: bool = True) -> SinkView:
+def learned(item: SinkItem, layers: Sequence[int] | None = None, heads: Sequence[int] | None = None) -> float | None:
+    """The mean attention that learned sinks took in the chosen layers and heads; None where there are none."""
+    if not item.sums.learned:
+        return None
+    taken = np.asarray(item.sums.learned)
+    taken = taken if layers is None else taken[sorted(set(layers))]
+    return float((taken if heads is None else taken[:, sorted(set(heads))]).mean())
+
+
+def judged(item: SinkItem, scores: Scores, threshold: float | None = None, corrected: bool = True,
+           learned_share: float | None = None) -> SinkView:
     """The quick part of `view`: what a threshold makes of scores."""
     threshold = DEFAULT_THRESHOLD if threshold is None else threshold
     structural = np.asarray(item.structural, bool)
     published, why = health_published(scores, structural, threshold)
     return SinkView(item.prompt.ids, scores, structural, sinks(scores, threshold, corrected), threshold, corrected,
-                    health(scores, structural, threshold, corrected, item.first), published, why)
+                    health(scores, structural, threshold, corrected, item.first), published, why, learned_share)
 
 
 def rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = (), where: np.ndarray | None = None) -> list[dict[str, Any]]:
     """One dict a position, those where `where` (S,) is True (None: all). `text` is the token's readable name, `tokens` and
-    `special` those of the run. Undefined numbers are None, and `why` gives the reason."""
+    `special` those of the run. Undefined numbers are None, and `why` gives the reason. `score` is what `sink` was judged by."""
     s, marked = view.scores, set(special)
     chosen = range(len(view.ids)) if where is None else np.flatnonzero(where)
     why = s.why_corrected if view.corrected else s.why
     return [{
         "index": int(j), "id": view.ids[j], "text": label(bytes.fromhex(tokens.get(view.ids[j], "")), view.ids[j] in marked),
         "structural": bool(view.structural[j]), "queries": int(s.queries[j]), "attention": float(s.attention[j]),
-        "z": _number(s.z[j]), "z_corrected": _number(s.z_corrected[j]), "sink": bool(view.sinks[j]), "why": why.get(int(j)),
+        "z": _number(s.z[j]), "z_corrected": _number(s.z_corrected[j]), "score": _number(view.score[j]), "sink": bool(view.sinks[j]),
+        "why": why.get(int(j)),
     } for j in chosen]
 
 
@@ -90,7 +106,7 @@ def structural_rows(view: SinkView, tokens: Mapping[int, str], special: Sequence
 def anomalous_rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = ()) -> list[dict[str, Any]]:
     """The sinks outside the template, the highest score first."""
     found = rows(view, tokens, special, view.sinks & ~view.structural)
-    return sorted(found, key=lambda row: -(row["z_corrected"] if view.corrected else row["z"]))
+    return sorted(found, key=lambda row: -row["score"])
 
 
 def _number(value: float) -> float | None:

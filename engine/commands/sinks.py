@@ -1,0 +1,210 @@
+"""`python -m engine sinks`: where attention drains in a prompt."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from engine.commands import (Progress, add_model_options, number, printable, quiet, read_prompt_file, require_text, require_writable,
+                             write_json)
+from engine.commands.compare import load, stopping
+from engine.errors import RequestError
+from engine.models.home import folder
+from engine.request import Asked, Done, SinksRequest
+from engine.trace import SinkItem, SinksRun, plain_data
+
+if TYPE_CHECKING:
+    from engine.attention.view import SinkView
+
+LISTED = 400  # tokens that the table writes out; --json has them all
+
+
+def add_parser(subparsers) -> None:
+    p = subparsers.add_parser("sinks", help="where attention drains in a prompt", allow_abbrev=False,
+                              description="Read a prompt, or a file of prompts, once and say how much attention each token receives, which "
+                                          "tokens are sinks and how much drains into them. A model is bundled:NAME, a hub id, a folder or "
+                                          "a .gguf file.")
+    p.add_argument("--model", metavar="MODEL", required=True)
+    prompt = p.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
+    prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
+    p.add_argument("--system", metavar="TEXT", help="system message")
+    p.add_argument("--raw", action="store_true", help="no chat template")
+    p.add_argument("--threshold", type=number(float, -100, 100), default=None, metavar="T", help="z from which a token is a sink "
+                   "(measured: at most 1 %% of the tokens of ordinary text lie above it)")
+    p.add_argument("--layers", type=indices, default=None, metavar="LIST", help="such as 0-3,7 (all)")
+    p.add_argument("--heads", type=indices, default=None, metavar="LIST", help="such as 0-3,7 (all)")
+    p.add_argument("--no-edge-correction", action="store_true", help="judge by z as it is, not by z′ at equal numbers of queries")
+    p.add_argument("--include-structural", action="store_true", help="let the template's tokens count in median and MAD")
+    p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
+    add_model_options(p)
+
+
+def indices(text: str) -> tuple[int, ...]:
+    """An argparse type: "0-3,7" → (0, 1, 2, 3, 7)."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not (low.isascii() and low.isdigit() and len(low) < 6) or (dash and not (high.isascii() and high.isdigit() and len(high) < 6)):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list like 0-3,7")
+        first, last = int(low), int(high if dash else low)
+        if last < first:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} runs backwards; write {last}-{first}")
+        found |= set(range(first, last + 1))
+    return tuple(sorted(found))
+
+
+def run(args) -> int:
+    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
+    asked = request(args)
+    require_writable(args.json)
+    result = _read(asked, args)
+    if args.save:
+        from engine.run_files import write
+
+        path = folder("runs") / f"{result.id}.json"
+        write(result, path)
+        print(f"saved {path}", file=sys.stderr)
+    views = [None if item.refused else _view(item, args) for item in result.items]
+    if args.json:
+        write_json(report(result, views, alone=args.prompt_set is None), args.json)
+    if args.json != "-":
+        print(describe(result, views))
+    return 130 if result.status == "stopped" else 0
+
+
+def request(args) -> SinksRequest:
+    """The request that parsed options amount to; RequestError if the texts are none."""
+    if args.prompt_set is not None:
+        from engine import prompt_sets
+
+        found = prompt_sets.read_file(args.prompt_set)
+        for problem in found.problems:
+            print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
+        prompts = tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
+        if not prompts:
+            raise RequestError(f"{args.prompt_set} holds no prompt.")
+    else:
+        text = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
+        require_text("prompt", text)
+        if not text.strip():
+            raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
+        prompts = (Asked(text),)
+    require_text("system message", args.system)
+    return SinksRequest(prompts, args.model, args.system, args.raw, args.backend, args.device, args.dtype)
+
+
+def report(run: SinksRun, views: list[SinkView | None], alone: bool) -> dict[str, Any]:
+    """JSON data: every position with its figures, what they amount to, and the run they come from without its prompts.
+
+    `alone`: there was one prompt, whose figures stand at the top; else they stand in `prompts`, one entry each.
+    `median` is that of ln attention, as the formula of z has it, and `median_attention` is e to its power. What is
+    undefined is null, and a `reason` beside it says why. `text` is a token's own text, "" where it holds only part of a
+    character; `bytes` (hex) always says it all.
+    """
+    data = plain_data(run)
+    told = {key: data[key] for key in ("id", "created", "kind", "status", "notes", "models", "machine", "schema")}
+    figures = [_figures(run, item, v) for item, v in zip(run.items, views)]
+    return {**figures[0], **told} if alone and figures else {"prompts": figures, **told}
+
+
+def _figures(run: SinksRun, item: SinkItem, view: SinkView | None) -> dict[str, Any]:
+    head = {"label": item.label, "category": item.category, "tokens": len(item.prompt.ids), "refused": item.refused}
+    if view is None:
+        return head
+    from engine.attention.view import rows
+
+    s, h = view.scores, view.health
+    return {
+        **head, "sentence": view.sentence, "threshold": view.threshold, "edge_corrected": view.corrected,
+        "health": h.value, "health_word": h.word, "health_reason": h.reason, "health_published": view.health_published,
+        "health_published_reason": view.published_reason, "sinks_outside_template": h.count, "share_held": h.held, "share_drained": h.drained,
+        "share_structural": view.structural_share, "share_learned_sinks": view.learned_share, "median": s.median,
+        "median_attention": None if s.median is None else float(s.typical[0]), "scaled_mad": s.scaled_mad, "reason": s.reason,
+        "seconds": item.seconds, "peak_extra_bytes": item.peak_extra_bytes, "row_error": item.sums.row_error, "first": item.first,
+        "positions": [{**row, "text": text_of(row["id"], run), "bytes": run.tokens.get(row["id"], "")}
+                      for row in rows(view, run.tokens, run.special)]}
+
+
+def text_of(token: int, run: SinksRun) -> str:
+    try:
+        return bytes.fromhex(run.tokens.get(token, "")).decode()
+    except UnicodeDecodeError:
+        return ""
+
+
+def describe(run: SinksRun, views: list[SinkView | None]) -> str:
+    """The readable report: for each prompt its sentence, figures and tokens; then what was refused."""
+    facts = run.models["model"]
+    blocks = []
+    for item, v in zip(run.items, views):
+        name = f"{item.label}: " if item.label else ""
+        blocks.append([f"{name}{v.sentence}", "", *_summary(item, v), "", *table(run, item, v)] if v else [f"refused: {name}{item.refused}"])
+    notes = [f"note: {note}" for note in dict.fromkeys([*run.notes, *facts.notes])]
+    return printable("\n\n".join("\n".join(block) for block in [*blocks, [f"{'model':<17} {facts.title} {facts.dtype} on {facts.device}", *notes]]))
+
+
+def _summary(item: SinkItem, v: SinkView) -> list[str]:
+    from engine.attention.health import percent
+
+    s = v.scores
+    which = "z′, edge-corrected" if v.corrected else "z"
+    published = f"{v.health_published:.1f} (10 − 10·density − min(mean z, 5), from z)" if v.health_published is not None else f"n/a: {v.published_reason}"
+    centre = f"{float(s.typical[0]):.3g}, scaled MAD of the logarithm {s.scaled_mad:.3f}" if s.median is not None else f"n/a: {s.reason}"
+    rows = [("threshold", f"{v.threshold:g} on {which}"), ("published formula", published),
+            ("drained", "n/a" if v.health.drained is None else f"{percent(v.health.drained)} of all attention, beyond what typical tokens get"),
+            ("template", f"its {int(v.structural.sum()):,} of {len(v.ids):,} tokens hold {percent(v.structural_share)} of all attention"),
+            ("learned sinks", None if v.learned_share is None else f"{percent(v.learned_share)} of all attention goes to no token"),
+            ("median attention", centre), ("position 0", f"the {item.first}"),
+            ("reading", None if item.seconds is None else f"{item.seconds:.2f} s"
+             + (f", {item.peak_extra_bytes / 1e6:.0f} MB more memory at its highest" if item.peak_extra_bytes is not None else ""))]
+    return [f"{name:<17} {text}" for name, text in rows if text]
+
+
+def table(run: SinksRun, item: SinkItem, v: SinkView) -> list[str]:
+    """One line a token: its place, text, attention received, both scores, queries, and its two flags."""
+    from engine.attention.view import rows
+
+    lines = [f"{'':>6} {'token':<18} {'attention':>10} {'z':>7} {'z′':>7} {'queries':>8}"]
+    for row in rows(v, run.tokens, run.special)[:LISTED]:
+        flags = " ".join(word for word, on in (("sink", row["sink"]), ("template", row["structural"])) if on)
+        lines.append(f"{row['index']:>6} {row['text'][:18]:<18} {row['attention']:>10.3g} {_z(row['z']):>7} {_z(row['z_corrected']):>7} "
+                     f"{row['queries']:>8,}  {flags}".rstrip())
+    if len(v.ids) > LISTED:
+        lines.append(f"… {len(v.ids) - LISTED:,} more tokens; --json has them all")
+    return lines
+
+
+def _z(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:.2f}"
+
+
+def _view(item: SinkItem, args) -> SinkView:
+    from engine.attention.view import view
+
+    return view(item, args.threshold, args.layers, args.heads, not args.include_structural, not args.no_edge_correction)
+
+
+def _read(asked: SinksRequest, args) -> SinksRun:
+    """Read the prompts; Ctrl-C asks it to stop once they are being read, and ends the program before that."""
+    with quiet(args.debug) as terminal, Progress(terminal) as progress:
+        from engine.models import source
+
+        progress.say("Looking for the model", now=True)
+        source.require(asked.model)  # before torch, which takes seconds to import
+        from engine.attention import run as analysis
+
+        with stopping() as (stop, arm):
+            def hear(stage) -> None:
+                progress.say(stage.text + ("" if stage.done is None else f": {stage.done:.0%}"))
+
+            for event in analysis.run(asked, load, stop, hear):
+                if isinstance(event, Done):
+                    if event.run.items:
+                        return event.run
+                else:
+                    arm(event.done is not None)
+                    progress.say(event.text, now=True)
+    raise KeyboardInterrupt  # stopped before the first prompt was read
