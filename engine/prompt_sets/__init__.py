@@ -16,11 +16,12 @@ from engine.errors import RequestError
 from engine.prompt_sets import columns, encodings, parquet, plain, records, tables
 from engine.prompt_sets.collecting import chosen, collect
 from engine.prompt_sets.encodings import ENCODINGS
+from engine.prompt_sets.ready import BUILTIN, builtin
 from engine.prompt_sets.shapes import KINDS, NONE, TABLES, Problem, PromptSet, SetPrompt
 from engine.prompt_sets.tables import SEPARATORS
 
-__all__ = ["ENCODINGS", "KINDS", "LIMIT_MB", "NONE", "SEPARATORS", "TABLES", "Problem", "PromptSet", "SetPrompt", "first", "pasted", "read",
-           "read_file"]
+__all__ = ["BUILTIN", "ENCODINGS", "KINDS", "LIMIT_MB", "NONE", "SEPARATORS", "TABLES", "Problem", "PromptSet", "SetPrompt",
+           "builtin", "first", "openings", "pasted", "read", "read_file"]
 
 LIMIT_MB = 50  # of a file that is read whole; a Parquet file on disk may be of any size
 LIMIT = LIMIT_MB * 1024 * 1024
@@ -91,6 +92,18 @@ def first(prompts: PromptSet, count: int, spread: bool = False) -> PromptSet:
     how = "spread evenly over the set" if spread else "the first ones"
     return dataclasses.replace(prompts, prompts=tuple(prompts.prompts[i] for i in picked),
                                notes=(*prompts.notes, f"{count:,} of {n:,} prompts are used, {how}."))
+
+
+def openings(prompts: PromptSet, words: int) -> PromptSet:
+    """Each prompt cut after its first `words` words, for texts that a model shall go on with; 0 leaves them whole."""
+    pattern = re.compile(rf"\s*(?:\S+\s+){{{words - 1}}}\S+") if words else None
+    cut = [pattern.match(p.text) for p in prompts.prompts] if pattern else []
+    texts = [found.group() if found else p.text for p, found in zip(prompts.prompts, cut)]
+    changed = sum(text != p.text for p, text in zip(prompts.prompts, texts))
+    if not changed:
+        return prompts
+    return dataclasses.replace(prompts, prompts=tuple(dataclasses.replace(p, text=t) for p, t in zip(prompts.prompts, texts)),
+                               notes=(*prompts.notes, f"{changed:,} of {len(texts):,} prompts are cut after their first {words:,} words."))
 
 
 @contextlib.contextmanager

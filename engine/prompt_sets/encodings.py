@@ -14,8 +14,8 @@ from engine.errors import RequestError
 
 ENCODINGS = {
     "utf-8": "UTF-8", "utf-8-sig": "UTF-8 with BOM", "utf-16": "UTF-16 with BOM", "utf-16-le": "UTF-16 LE", "utf-16-be": "UTF-16 BE",
-    "cp1250": "cp1250 (Windows, Central Europe)", "iso-8859-2": "ISO-8859-2 (Latin-2)", "cp1252": "cp1252 (Windows, Western)",
-    "iso-8859-1": "ISO-8859-1 (Latin-1)", "cp852": "cp852 (DOS, Central Europe)",
+    "cp1250": "cp1250 (Windows)", "iso-8859-2": "ISO-8859-2", "cp1252": "cp1252 (Windows)",
+    "iso-8859-1": "ISO-8859-1", "cp852": "cp852 (DOS)",
 }
 EVIDENCE = 200_000  # bytes of lines with letters past ASCII that are looked at
 _ALPHABETS = (  # (language, its letters past a–z but the rarest, single-byte encodings it is written in); the first of equals wins

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 
 # kind → what it is called where a person picks one
 KINDS = {
-    "lines": "One prompt a line", "paragraphs": "Paragraphs, parted by blank lines", "whole": "The whole text is one prompt",
+    "lines": "One prompt a line", "paragraphs": "Paragraphs", "whole": "One prompt, whole",
     "csv": "Table (CSV, TSV)", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet",
 }
 TABLES = ("csv", "jsonl", "json", "parquet")  # kinds with columns to pick from
