@@ -85,6 +85,15 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return e / e.sum(-1, keepdims=True)
 
 
+def apart(model: Model, other: Model, ids: Sequence[int]) -> tuple[float, float, float]:
+    """How far two models' scores of all positions of `ids` are apart: the largest difference of a logit, the largest of the
+    entropy in bits, and the mean total variation of the distributions."""
+    here, there = forward(model, ids, len(ids)), forward(other, ids, len(ids))
+    p, q = softmax(here), softmax(there)
+    a, b = (-(r * np.log2(np.maximum(r, 1e-300))).sum(-1) for r in (p, q))
+    return float(np.abs(here - there).max()), float(np.abs(a - b).max()), float(np.abs(p - q).sum(-1).mean() / 2)
+
+
 def chi_square(observed: np.ndarray, expected: np.ndarray, smallest: float = 5.0) -> tuple[float, int, float]:
     """Pearson's statistic, degrees of freedom and p-value of counts against probabilities.
 
@@ -108,8 +117,36 @@ def chi_square(observed: np.ndarray, expected: np.ndarray, smallest: float = 5.0
     df = len(wanted) - 1
     if df < 1:
         return 0.0, 0, 1.0
-    import torch
-
     statistic = float(((seen - wanted) ** 2 / wanted).sum())
-    survival = torch.special.gammaincc(torch.tensor(df / 2, dtype=torch.float64), torch.tensor(statistic / 2, dtype=torch.float64))
-    return statistic, df, float(survival)
+    return statistic, df, upper_gamma(df / 2, statistic / 2)
+
+
+def upper_gamma(a: float, x: float) -> float:
+    """Regularised upper incomplete gamma function Q(a, x), a > 0, x ≥ 0: the survival function of a χ² of 2a degrees of
+    freedom at 2x. Series below a + 1, continued fraction above it (Press et al., Numerical Recipes, 6.2)."""
+    if x <= 0:
+        return 1.0
+    front = math.exp(a * math.log(x) - x - math.lgamma(a))
+    if x < a + 1:
+        term = total = 1 / a
+        n = a
+        while abs(term) > abs(total) * 1e-16:
+            n += 1
+            term *= x / n
+            total += term
+        return max(0.0, 1 - front * total)
+    tiny = 1e-300
+    b = x + 1 - a
+    c, d = 1 / tiny, 1 / b
+    fraction = d
+    for i in range(1, 100_000):
+        step = -i * (i - a)
+        b += 2
+        d = step * d + b
+        d = 1 / (d if abs(d) > tiny else tiny)
+        c = b + step / c
+        c = c if abs(c) > tiny else tiny
+        fraction *= d * c
+        if abs(d * c - 1) < 1e-15:
+            break
+    return front * fraction

@@ -1,11 +1,12 @@
 """Proof, on the pair at hand, that speculative decoding changes the speed of the answer and nothing else.
 
-Four checks, each with a figure:
+Four checks, and a fifth where the same model can be read by another engine too, each with a figure:
 
 1. self-draft: with the draft equal to the verifier every judged token is accepted, greedy and sampling;
 2. fresh prefill: the logits scored in the rounds of a real run equal a cache-free forward over the same ids;
 3. greedy equality: speculative ids equal verifier-only ids on every prompt;
-4. chi-square: first tokens of speculative sampling follow the verifier's own distribution.
+4. chi-square: first tokens of speculative sampling follow the verifier's own distribution;
+5. both engines: torch and MLX score the same texts alike, so neither has misread the model's config.
 
 Kernels may round differently for one row and for several, visibly so in half precision. So the rounding of the
 verifier is measured first, without any speculation: a text is read one token at a time and again in blocks, and ε is
@@ -25,9 +26,10 @@ from typing import Callable, Sequence
 
 import numpy as np
 
-from engine.audit import Recorder, chi_square, forward, gap, read, rounding, softmax
+from engine.audit import Recorder, apart, chi_square, forward, gap, read, rounding, softmax
 from engine.decoding.compare import drafter_for, drain
 from engine.decoding.loop import decode
+from engine.errors import RequestError
 from engine.models.base import Model
 from engine.models.home import folder, home, write_atomic
 from engine.pair import check_models
@@ -36,6 +38,8 @@ from engine.sampling import Uniforms
 from engine.trace import CORRECTION, ModelFacts, Prompt, Round, Sampling, Settings, plain_data
 
 LARGEST_ROUNDING = {"float32": 1e-3, "float16": 0.5, "bfloat16": 2.0}  # logits; a wrong cache moves them by far more
+LARGEST_SHIFT = {"float32": 1e-3, "float16": 0.02, "bfloat16": 0.05}  # mean total variation between two engines' distributions
+LARGEST_ENTROPY = 1e-3  # bits between two engines in float32
 SMALLEST_P = 0.001  # a sound implementation fails the chi-square test once in a thousand pairs
 DRAWS = 2000
 AUDITED = 3  # prompts whose every round is compared with a fresh forward, and on which ε is measured
@@ -114,6 +118,8 @@ def certify(verifier: Model, draft: Model | None, prompts: Sequence[str] = PROMP
     checks.append(_fresh_prefill(verifier, draft, texts[:AUDITED], greedy, epsilon, tell, stop))
     checks.append(_greedy_equality(verifier, draft, texts, plain, greedy, epsilon, tell, stop))
     checks.append(_chi_square(verifier, draft, texts, draws, tell, stop))
+    if twin is not None:
+        checks.append(_both_engines(verifier, draft, [[*a.ids, *b] for a, b in zip(texts[:AUDITED], plain)], twin, tell, stop))
     facts, other = verifier.facts, draft.facts if draft else None
     certificate = Certificate(
         key=pair_key(facts, other), created=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -215,6 +221,38 @@ def _chi_square(verifier: Model, draft: Model | None, texts, draws: int, tell, s
     return Check("chi-square", smallest > SMALLEST_P, smallest,
                  f"{draws:,} sampled first tokens against the verifier's distribution, without filters and at temperature 0.7 / "
                  f"top-p 0.9: {words}.")
+
+
+def _both_engines(verifier: Model, draft: Model | None, texts: Sequence[list[int]], twin, tell, stop) -> Check:
+    """Largest difference of a logit between this engine and the other over the same ids. A config read otherwise leaves the
+    text fluent and moves logits by far more than rounding. Passes without a figure where the other engine cannot load it."""
+    worst = bits = shift = 0.0
+    rows, passed, missing = 0, True, ""
+    for model in {id(m): m for m in (verifier, draft) if m is not None}.values():
+        tell(f"{model.facts.title} in the other engine")
+        try:
+            other = twin(model)
+        except RequestError as e:
+            missing += f" Not compared: {e}"
+            continue
+        names = f"{model.facts.backend} and {other.facts.backend}"
+        try:
+            for ids in texts:
+                if stop():
+                    raise Stopped
+                ids = ids[: min(m.facts.context or len(ids) for m in (model, other))]
+                found = apart(model, other, ids)
+                rows, worst, bits, shift = rows + len(ids), max(worst, found[0]), max(bits, found[1]), max(shift, found[2])
+            exact = {model.facts.dtype, other.facts.dtype} == {"float32"}
+        finally:
+            other.close()
+        kind = "float32" if exact else max((model.facts.dtype, other.facts.dtype), key=LARGEST_ROUNDING.get)
+        passed &= worst <= LARGEST_ROUNDING[kind] and shift <= LARGEST_SHIFT[kind] and (not exact or bits <= LARGEST_ENTROPY)
+    if not rows:
+        return Check("both engines", True, None, missing.strip())
+    return Check("both engines", passed, worst,
+                 f"logits of {rows} positions differ between {names} by at most {worst:.2g} (allowed {LARGEST_ROUNDING[kind]:.2g}), model "
+                 f"entropy by at most {bits:.2g} bit, and distributions by {shift:.2%} in mean total variation.{missing}")
 
 
 def _first_tokens(verifier: Model, draft: Model | None, context: list[int], sampling: Sampling, draws: int, stop):

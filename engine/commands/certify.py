@@ -1,4 +1,4 @@
-"""`python -m engine certify`: four checks that speculative decoding with this pair is lossless."""
+"""`python -m engine certify`: checks that speculative decoding with this pair is lossless."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def _certify(args):
         progress.say("Looking for the models", now=True)
         source.require(args.verifier, args.draft)
         from engine.certify import Stopped, certify
+        from engine.models.registry import twin
 
         with stopping() as (stop, arm):
             progress.say(f"Loading {args.verifier}", now=True)
@@ -49,6 +50,7 @@ def _certify(args):
             draft = load(args.draft, args.backend, args.device, args.dtype) if args.draft else None
             arm(True)
             try:
-                return certify(verifier, draft, gamma=args.gamma, max_tokens=args.max_tokens, tell=progress.say, stop=stop)
+                return certify(verifier, draft, gamma=args.gamma, max_tokens=args.max_tokens, tell=progress.say, stop=stop,
+                               twin=twin)
             except Stopped:
                 return None

@@ -14,17 +14,21 @@ from engine.errors import RequestError
 
 SWISH = ("silu", "swish")  # what mlx-lm's `swiglu` computes, whatever the config asks for
 LONGEST = 1 << 30
+OTHER_NAMES = {"n_ctx": "max_position_embeddings", "block_dim": "hidden_size"}  # mlx-lm's on the left
 
 
-def overrides(raw: Mapping[str, Any], read: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """Keys to lay over config.json. `raw`: the file; `read`: transformers' reading of it; `known`: what mlx-lm's class takes.
+def overrides(raw: Mapping[str, Any], read: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys to lay over config.json. `raw`: the file; `read`: transformers' reading of it, under all its names; `known`: the
+    fields of mlx-lm's class, with their types.
 
     RequestError where the two cannot be brought together.
     """
-    found = {key: read[key] for key in known if key in read and key not in raw and key != "model_type"}
+    said = {**read, **{ours: read[theirs] for ours, theirs in OTHER_NAMES.items() if theirs in read}}
+    found = {key: said[key] for key in known if key in said and key not in raw and key != "model_type"}
     found.update({key: value for key, value in rope(read).items() if key in known})
     if "sliding_window_pattern" in known and read.get("layer_types"):
-        found["sliding_window_pattern"] = _pattern(read["layer_types"])
+        letters = "str" in str(known["sliding_window_pattern"])
+        found["sliding_window_pattern"] = _letters(read["layer_types"]) if letters else _pattern(read["layer_types"])
     if "text_config" in known and isinstance(raw.get("text_config"), Mapping) and isinstance(read.get("text_config"), Mapping):
         inner = {key: value for key, value in read["text_config"].items() if key not in raw["text_config"]}
         found["text_config"] = {**raw["text_config"], **inner, **rope(read["text_config"])}
@@ -32,8 +36,8 @@ def overrides(raw: Mapping[str, Any], read: Mapping[str, Any], known: set[str]) 
 
 
 def rope(read: Mapping[str, Any]) -> dict[str, Any]:
-    """transformers' `rope_parameters` under the older names too: rope_theta, rope_scaling, partial_rotary_factor, and for
-    networks whose sliding layers turn otherwise, rope_local_base_freq."""
+    """transformers' `rope_parameters` under the older names too: rope_theta, rope_scaling, partial_rotary_factor (GPT-NeoX:
+    rotary_emb_base, rotary_pct), and for networks whose sliding layers turn otherwise, rope_local_base_freq."""
     parameters = read.get("rope_parameters")
     if not isinstance(parameters, Mapping) or not parameters:
         return {}
@@ -41,11 +45,11 @@ def rope(read: Mapping[str, Any]) -> dict[str, Any]:
     full = parameters.get("full_attention", local) if isinstance(local, Mapping) or "full_attention" in parameters else parameters
     said: dict[str, Any] = {"rope_parameters": dict(parameters)}
     if "rope_theta" in full:
-        said["rope_theta"] = full["rope_theta"]
+        said["rope_theta"] = said["rotary_emb_base"] = full["rope_theta"]
     if isinstance(local, Mapping) and "rope_theta" in local:
         said["rope_local_base_freq"] = local["rope_theta"]
     if full.get("partial_rotary_factor") is not None:
-        said["partial_rotary_factor"] = full["partial_rotary_factor"]
+        said["partial_rotary_factor"] = said["rotary_pct"] = full["partial_rotary_factor"]
     kind = full.get("rope_type", "default")
     scaling = {**{k: v for k, v in full.items() if k not in ("rope_theta", "partial_rotary_factor")}, "type": kind, "rope_type": kind}
     if kind == "longrope":
@@ -105,6 +109,11 @@ def limited(context: int | None, wanted: Sequence[int | None], masked: Sequence[
     the smaller window of a layer on which they differ, nothing has yet been hidden from anybody."""
     apart = [min(a or LONGEST, b or LONGEST) for a, b in zip(wanted, masked) if a != b]
     return min([*apart, *([] if context is None else [context])], default=None)
+
+
+def _letters(kinds: Sequence[str]) -> str:
+    """mlx-lm's sliding_window_pattern in letters: L slides, G sees everything."""
+    return "".join("L" if kind == "sliding_attention" else "G" for kind in kinds)
 
 
 def _pattern(kinds: Sequence[str]) -> int:

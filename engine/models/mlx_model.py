@@ -10,7 +10,7 @@ import gc
 import importlib
 import json
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Callable, Mapping, Sequence
 
 import mlx.core as mx
@@ -48,6 +48,11 @@ class WindowCache(KVCache):
 def caches(network: nn.Module) -> list[Any]:
     """A fresh cache a layer, every rotating one replaced by one that can be rolled back."""
     return [WindowCache(c.max_size) if type(c) is RotatingKVCache and not c.keep else c for c in make_prompt_cache(network)]
+
+
+def width_of(network: nn.Module) -> int:
+    """Columns of the logits; only shapes are worked out."""
+    return network(mx.zeros((1, 1), mx.int32), cache=caches(network)).shape[-1]
 
 
 class NetworkSession:
@@ -133,7 +138,7 @@ class MlxModel:
         self._rows = None if support is None else len(support)
         self.can_rewind = all(type(c) in (KVCache, WindowCache) for c in caches(network))
         self.anchor = mx.zeros(1)
-        self.width = self._rows or network(mx.zeros((1, 1), mx.int32), cache=caches(network)).shape[-1]  # a shape: nothing is computed
+        self.width = self._rows or width_of(network)
 
     def session(self, capacity: int | None = None) -> MlxSession:
         inner: Any = NetworkSession(self.network, self._rows)
@@ -186,9 +191,12 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
 
 
 def reading(source: Source, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """config.json as transformers reads it, defaults and all; the file itself for a kind that transformers does not know."""
+    """config.json as transformers reads it, defaults and all, under every name it knows for a value; the file itself for a
+    kind that transformers does not know."""
     try:
-        return transformers.AutoConfig.from_pretrained(str(source.folder), local_files_only=True, trust_remote_code=False).to_dict()
+        config = transformers.AutoConfig.from_pretrained(str(source.folder), local_files_only=True, trust_remote_code=False)
+        read = config.to_dict()
+        return {**{name: read[stored] for name, stored in config.attribute_map.items() if stored in read}, **read}
     except Exception:  # mlx-lm knows kinds that transformers does not; then there is no second reading to differ from
         return dict(raw)
 
@@ -197,9 +205,10 @@ def _network(source: Source, raw: Mapping[str, Any], read: Mapping[str, Any]) ->
     try:
         kind, arguments = mlx_lm._get_classes(dict(raw))
         text = cost.text_config(read)
-        laid_over = mlx_config.overrides(raw, read, {f for f in arguments.__dataclass_fields__})
+        laid_over = mlx_config.overrides(raw, read, {f.name: f.type for f in fields(arguments)})
         mlx_config.require_activation(source.title, text, hasattr(importlib.import_module(kind.__module__), "swiglu"))
         network, _ = mlx_lm.load_model(source.folder, lazy=True, model_config=laid_over)
+        width_of(network)  # a setting that the file has no answer to shows when it is called
     except RequestError:
         raise
     except Exception as e:

@@ -14,7 +14,7 @@ from engine.models import bundled, home, hub, metal
 from engine.models.base import Model
 from engine.models.source import Source, config, locate, resolve, shown
 
-__all__ = ["BACKENDS", "Backend", "Entry", "Source", "backends", "config", "listing", "load", "locate", "resolve", "settled"]
+__all__ = ["BACKENDS", "Backend", "Entry", "Source", "backends", "config", "listing", "load", "locate", "resolve", "settled", "twin"]
 
 BACKENDS = ("auto", "torch", "mlx")  # auto: MLX where it has an Apple GPU to run on, else torch
 
@@ -127,6 +127,13 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
         raise RequestError(f"There is not enough memory to load {shown(name)}; close something, or choose a smaller model.") from None
     except Exception as e:  # the libraries raise many kinds for a model they cannot make sense of
         raise RequestError(f"{shown(name)} cannot be loaded ({type(e).__name__}: {_first_line(e)}).") from e
+
+
+def twin(model: Model) -> Model:
+    """The same weights in the other engine, on the same kind of device and in the same precision; RequestError if it cannot be."""
+    facts = model.facts
+    other = "torch" if facts.backend == "mlx" else "mlx"
+    return load(facts.name, facts.asked_device, facts.dtype, other)
 
 
 def _entry(name: str) -> Entry:
