@@ -18,7 +18,8 @@ def asking() -> None:
 def beside(asked) -> None:
     shown, _ = desk.shown()
     shown = shown if shown is not None and shown.kind == "sinks" else None
-    session.draw(controls.forecast_html(asked, controls.last_reading(shown)), width="content")
+    if told := controls.forecast_html(asked, controls.last_reading(shown)):
+        session.draw(told, width="content")
     if shown is not None:
         made_from = desk.asked_for(shown) or controls.request_of(shown)
         flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from))

@@ -28,7 +28,8 @@ def attention_with(length: int, sinks: dict[int, float], layers: int = 3, heads:
     """Causal attention whose scores are random, with `sinks` (position → added score)."""
     scores = np.random.default_rng(seed).normal(0, 0.7, (layers, heads, length, length))
     for at, extra in sinks.items():
-        scores[..., at] += extra
+        if at < length:
+            scores[..., at] += extra
     scores[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True)

@@ -25,7 +25,7 @@ def ink(share: float) -> str:
     """The text colour that reads best on it."""
     light = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (v / 255 for v in _rgb(colour(share)))]
     luminance = 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2]
-    return "#111111" if (luminance + 0.05) / (0.0056 + 0.05) >= 1.05 / (luminance + 0.05) else "#ffffff"
+    return "#000000" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "#ffffff"
 
 
 def step(value: float, low: float, high: float) -> int:

@@ -80,7 +80,9 @@ def head_map(run: SinksRun, item: SinkItem, view: SinkView, theme: str = "light"
     layers, heads = drained.shape
     rows = [dict(layer=i, head=h, value=float(drained[i, h]), share=f"{drained[i, h] * 100:.1f} %") for i in range(layers) for h in range(heads)]
     at = np.unravel_index(int(drained.argmax()), drained.shape)
-    words = (f"Share of each head's attention that position 0 and the {int(view.sinks.sum())} sinks take. Most: layer {at[0]}, head {at[1]}, "
+    others = int(view.sinks[1:].sum())
+    taken = "position 0 takes" if not others else f"position 0 and {others} other {'sink' if others == 1 else 'sinks'} take"
+    words = (f"Share of each head's attention that {taken}. Most: layer {at[0]}, head {at[1]}, "
              f"{share(float(drained[at]))}. Choose a cell to look at that head alone.")
     c = colours(theme)
     chart = alt.Chart(alt.Data(values=rows)).mark_rect(stroke=c.paper, strokeWidth=1).encode(
