@@ -271,7 +271,8 @@ def verify(network: nn.Module) -> None:
         raise Unreadable(f"{with_attention} of its {layers} layers have attention, the others keep a running state")
     ours = read(network, ids, Reading(layers, len(ids)))
     queries = torch.arange(len(ids), 0, -1)
-    allowed = 1e-3 if network.dtype == torch.float32 else 0.1  # its own matrix is rounded to the weights' precision
     for mine, layer in zip(ours.received, given):
-        if not (mine - layer[0].float().sum(1).cpu()).div(queries).abs().amax() <= allowed:
+        off = (mine - layer[0].float().sum(1).cpu()).div(queries).abs()
+        # In half precision two ways of rounding part from layer to layer, and single values with them.
+        if not (off.amax() <= 1e-3 if network.dtype == torch.float32 else off.mean() <= 0.03):
             raise Unreadable("its own attention differs from what its queries and keys give")
