@@ -1,0 +1,190 @@
+"""`python -m engine uag`: a draft with another tokenizer, each translation strategy beside verifier-only."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from engine.analysis.sentence import percent, times
+from engine.analysis.uag import Figures, Ratio, Row, figures
+from engine.commands import (Progress, add_model_options, add_sampling_options, number, printable, quiet, read_prompt_file, require_text,
+                             require_writable, sampling_of, write_json)
+from engine.commands.compare import load, stopping
+from engine.errors import RequestError
+from engine.models.home import folder
+from engine.request import Asked, Done, Step, UagRequest
+from engine.trace import Generation, Settings, UagItem, UagRun, plain_data
+from engine.trace.uag import CAUSES, STRATEGIES
+
+
+def add_parser(subparsers) -> None:
+    p = subparsers.add_parser("uag", help="a draft with another tokenizer: translation strategies compared", allow_abbrev=False,
+                              description="Answer a prompt verifier-only and with each strategy: a draft with another tokenizer writes, "
+                                          "a translator turns it into the verifier's tokens, the verifier judges them. A model is "
+                                          "bundled:NAME, a hub id, a folder or a .gguf file.")
+    p.add_argument("--verifier", metavar="MODEL", required=True)
+    p.add_argument("--draft", metavar="MODEL", required=True)
+    prompt = p.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
+    prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
+    p.add_argument("--system", metavar="TEXT", help="system message")
+    p.add_argument("--raw", action="store_true", help="no chat template")
+    p.add_argument("--strategy", type=several(str), default=STRATEGIES, metavar="NAME,…", help=f"({','.join(STRATEGIES)})")
+    p.add_argument("--gamma", type=several(number(int, 1, 16)), default=(4,), metavar="K,…", help="draft tokens a round, 1-16 (4)")
+    p.add_argument("--prefix", type=number(int, 0, 64), default=5, metavar="P", help="committed tokens that context encodes again (5)")
+    add_sampling_options(p)
+    p.add_argument("--max-tokens", type=number(int, 1, 32_768), default=64, metavar="N", help="(64)")
+    p.add_argument("--repeats", type=number(int, 1, 20), default=1, metavar="N", help="(1)")
+    p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
+    add_model_options(p)
+
+
+def several(kind):
+    """An argparse type: values of `kind`, parted by commas."""
+    def parse(text: str) -> tuple:
+        parts = [part.strip() for part in text.split(",")]
+        if not all(parts):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of values parted by commas")
+        return tuple(kind(part) for part in parts)
+
+    return parse
+
+
+def run(args) -> int:
+    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
+    asked = request(args)
+    require_writable(args.json)
+    result = _decode(asked, args.debug)
+    if args.save:
+        from engine.run_files import write
+
+        path = folder("runs") / f"{result.id}.json"
+        write(result, path)
+        print(f"saved {path}", file=sys.stderr)
+    found = figures(result)
+    if args.json:
+        write_json(report(result, found), args.json)
+    if args.json != "-":
+        print(describe(result, found))
+    return 130 if result.status == "stopped" else 1 if result.status == "failed" else 0
+
+
+def request(args) -> UagRequest:
+    """The request that parsed options amount to; RequestError if the texts are none."""
+    if args.prompt_set is not None:
+        from engine import prompt_sets
+
+        found = prompt_sets.read_file(args.prompt_set)
+        for problem in found.problems:
+            print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
+        prompts = tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
+        if not prompts:
+            raise RequestError(f"{args.prompt_set} holds no prompt.")
+    else:
+        text = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
+        require_text("prompt", text)
+        if not text.strip():
+            raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
+        prompts = (Asked(text),)
+    require_text("system message", args.system)
+    return UagRequest(prompts, args.verifier, args.draft, args.strategy, args.gamma, args.prefix, args.system, args.raw,
+                      Settings(max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args)),
+                      args.backend, args.device, args.dtype)
+
+
+def report(run: UagRun, found: Figures) -> dict:
+    """JSON data: of one prompt `plain` and `strategies` where a reader looks first, of several one such pair in each of `items`;
+    the figures, and the run they come from. With one k a strategy goes by its name, with several it is NAME@k."""
+    several_ks = len(run.ks) > 1
+    items = [{"label": i.label, "category": i.category, "prompt": i.prompt.text, "refused": i.refused,
+              "plain": None if i.plain is None else _answer(i.plain), "strategies": _strategies(run, i, several_ks)} for i in run.items]
+    first = {"plain": items[0]["plain"], "strategies": items[0]["strategies"]} if len(items) == 1 else {"items": items}
+    return {**first, "sentences": list(found.sentences), "rows": [_row(r) for r in found.rows],
+            "by_category": {c: [_row(r) for r in rows] for c, rows in found.by_category.items()}, "status": run.status,
+            "notes": list(run.notes), "run": plain_data(run)}
+
+
+def _answer(answer: Generation) -> dict:
+    seconds = sum(t.decode_seconds for t in answer.timings)
+    return {"ids": list(answer.ids), "text": answer.text, "finish": answer.finish,
+            "tokens_per_second": sum(t.tokens for t in answer.timings) / seconds if seconds else None}
+
+
+def _strategies(run: UagRun, item: UagItem, several_ks: bool) -> dict:
+    from dataclasses import replace
+
+    rows = figures(replace(run, items=(item,))).rows if item.results else ()
+    answers = {(r.strategy, r.k): r.answer for r in item.results}
+    return {f"{r.strategy}@{r.k}" if several_ks else r.strategy: {**_answer(answers[r.strategy, r.k]), **_row(r)} for r in rows}
+
+
+def _row(r: Row) -> dict:
+    """A row as JSON data; each ratio is a number, and its interval stands beside it."""
+    ratios = {"acceptance_rate": r.acceptance, "draft_acceptance_rate": r.draft_acceptance, "tokens_per_pass": r.tokens_per_pass,
+              "tokens_per_second": r.tokens_per_second, "speedup": r.speedup, "translate_share": r.translate_share}
+    return {"strategy": r.strategy, "k": r.k, "prompts": r.prompts, "rounds": r.rounds, "proposed": r.acceptance.below,
+            "accepted": r.acceptance.above, "draft_tokens": r.draft_acceptance.below, "draft_tokens_survived": r.draft_acceptance.above,
+            "judged": r.judged, "refused": r.refused, "causes": r.causes, "translation_seconds": r.translate_seconds,
+            **{name: ratio.value for name, ratio in ratios.items()},
+            "intervals": {name: {"low": q.interval[0], "high": q.interval[1], "how": q.how} for name, q in ratios.items() if q.interval},
+            "ids_equal": r.ids_equal, "ids_compared": r.ids_compared}
+
+
+def describe(run: UagRun, found: Figures) -> str:
+    """The readable report: sentences, a table strategy × k, what was noted, and the answers of a single prompt."""
+    lines = [*found.sentences, ""]
+    if found.plain.value is not None:
+        lines.append(f"verifier only  {found.plain.value:.1f} tok/s in decode, {found.plain.above:,} tokens")
+    lines += [f"{'strategy':<9}{'k':>3}  {'candidates kept':<22}{'draft tokens kept':<22}{'per pass':>9}{'tok/s':>8}{'speed':>8}"
+              f"{'translating':>13}  refused because of"] if found.rows else []
+    for r in found.rows:
+        causes = ", ".join(f"{c} {r.causes[c]}" for c in CAUSES if r.causes[c]) or "nothing"
+        lines.append(f"{r.strategy:<9}{r.k:>3}  {_counted(r.acceptance):<22}{_counted(r.draft_acceptance):<22}{_form(r.tokens_per_pass, '.2f'):>9}"
+                     f"{_form(r.tokens_per_second, '.1f'):>8}{'n/a' if r.speedup.value is None else times(r.speedup.value, 2):>8}"
+                     f"{'n/a' if r.translate_share.value is None else f'{r.translate_share.value:.1%}':>13}  {causes}")
+    lines.append("")
+    lines += [f"{role}: {m.title} {m.dtype} on {m.device}" for role, m in run.models.items()]
+    notes = [*run.notes, *(n for m in run.models.values() for n in m.notes),
+             *(n for i in run.items for g in (i.plain, *(r.answer for r in i.results)) if g for n in g.notes)]
+    lines += [f"note: {note}" for note in dict.fromkeys(notes)]
+    lines += [f"refused: {i.label + ': ' if i.label else ''}{i.refused}" for i in run.items if i.refused]
+    if len(run.items) == 1 and run.items[0].plain:
+        plain = run.items[0].plain
+        lines += ["", f"VERIFIER ONLY ({len(plain.ids)} tokens, {plain.finish})", plain.text]
+        for r in run.items[0].results:
+            if r.answer.ids != plain.ids:
+                lines += ["", f"{r.strategy.upper()}, k = {r.k} ({len(r.answer.ids)} tokens, {r.answer.finish})", r.answer.text]
+    return printable("\n".join(lines))
+
+
+def _counted(q: Ratio) -> str:
+    return "n/a" if q.value is None else f"{percent(q.value)} of {q.below:,}"
+
+
+def _form(q: Ratio, form: str) -> str:
+    return "n/a" if q.value is None else format(q.value, form)
+
+
+def _decode(asked: UagRequest, debug: bool) -> UagRun:
+    """Run it; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
+    with quiet(debug) as terminal, Progress(terminal) as progress:
+        from engine.models import source
+
+        progress.say("Looking for the models", now=True)
+        source.require(asked.verifier, asked.draft)  # before torch, which takes seconds to import
+        from engine.decoding import uag
+
+        tokens, stage = 0, ""
+        with stopping() as (stop, arm):
+            for event in uag.run(asked, load, stop):
+                if isinstance(event, Done):
+                    return event.run
+                if isinstance(event, Step):
+                    tokens += len(event.round.emitted)
+                    progress.say(f"{stage}: {tokens} tokens")
+                else:
+                    stage, tokens = event.text, 0
+                    arm(event.side is not None)
+                    progress.say(stage, now=True)
+    raise KeyboardInterrupt  # stopped before the first token
