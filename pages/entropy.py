@@ -1,0 +1,29 @@
+"""Entropy: how sure a model is of each token, live or of any saved run."""
+
+from engine.models import registry
+from ui import flow, jobs, live, session
+from ui.entropy import controls, result
+
+session.setup()
+desk = jobs.Desk("entropy")
+
+
+def asking() -> None:
+    """Controls, Run and Stop, and the saved runs. Moving a widget redraws this part alone; only Run starts anything."""
+    asked = controls.draw(registry.listing())
+    flow.run_row(desk, asked, controls.title(asked), controls.trouble, "The model answers each prompt, one after the other.",
+                 lambda: changed(asked))
+    result.saved(desk)
+
+
+def changed(asked) -> None:
+    shown, _ = desk.shown()
+    if shown is not None and shown.kind == "entropy":
+        made_from = desk.asked_for(shown) or controls.request_of(shown)
+        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from))
+
+
+flow.page(desk, asking, live.progress_html, result.show,
+          "Press Run: the model answers, and every token shows how unsure the model was of it, in bits, and what else it could have been. "
+          "Or choose a saved run: those of Compare hold entropies too.", kinds=("compare", "uag"))
+session.warm_up()
