@@ -1,0 +1,138 @@
+"""What z′ ordinary text has, and the threshold that follows: writes engine/attention/null.json, which the Sinks page shows.
+
+    python -m bench.null [--data ../shared/data] [--checkpoint FILE.npz] [--dtype auto] [--only-choose]
+
+The bundled verifier reads prompts of its chat template around Polish prose of nine kinds, MT-bench questions and answers of
+its own, 50 to 2,000 tokens each. The scores of all content tokens go into the checkpoint after every prompt, from which a
+broken-off measurement goes on; `--only-choose` writes the curve anew from a finished one, without a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import lzma
+import random
+from pathlib import Path
+
+import numpy as np
+
+from engine import prompts
+from engine.attention.null import MOST, PATH, choose
+from engine.attention.statistics import select, z_scores
+from engine.attention.structural import structural
+from engine.models import registry
+from engine.tokens import Vocabulary
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+MODEL = "bundled:smollm2-135m"
+LENGTHS = (50, 100, 200, 400, 800, 2000)  # content tokens of prompts cut from longer texts
+THRESHOLDS = tuple(round(0.1 * i, 1) for i in range(10, 151))
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # over prompts
+
+
+def texts(data: Path, vocabulary: Vocabulary, seed: int = 0) -> list[tuple[str, str]]:
+    """(genre, text) of every prompt, the same ones each time."""
+    draw = random.Random(seed)
+    found: list[tuple[str, str]] = []
+    for path in sorted((data / "polish").glob("*.txt.xz")):
+        lines = lzma.open(path, "rt", encoding="utf-8").read().splitlines()
+        for length in draw.sample(LENGTHS, 4):
+            found.append((f"Polish, {path.name.removesuffix('.txt.xz')}", grown(vocabulary, lines, draw.randrange(len(lines)), length)))
+    questions = [json.loads(line) for line in (data / "mt_bench_question.jsonl").read_text(encoding="utf-8").splitlines()]
+    joined = ["\n\n".join(q["turns"]) for q in questions]
+    for i in range(0, len(questions), 10):
+        long = [t for t in joined[i:i + 10] if 50 <= len(vocabulary.encode(t)) <= 2000]
+        found += [("English, MT-bench question", t) for t in draw.sample(long, min(2, len(long)))]
+    kept = np.load(data / "smollm2_samples.npz")
+    ends = np.cumsum(kept["answer_lengths"])
+    for n in range(18):
+        which = draw.randrange(len(ends) - 100)
+        answers = [vocabulary.text_of(kept["answer_ids"][a:b].tolist()) for a, b in zip(ends[which:which + 20], ends[which + 1:which + 21])]
+        found.append(("English, answers of the model", grown(vocabulary, answers, 0, LENGTHS[n % len(LENGTHS)], "\n\n")))
+    draw.shuffle(found)
+    return found
+
+
+def grown(vocabulary: Vocabulary, lines: list[str], start: int, length: int, between: str = "\n") -> str:
+    """Lines from `start` on, to `length` tokens at the most."""
+    text = ""
+    for i in range(start, start + len(lines)):
+        longer = text + between * bool(text) + lines[i % len(lines)]
+        ids = vocabulary.encode(longer)
+        if len(ids) >= length:
+            return vocabulary.text_of(ids[:length])
+        text = longer
+    return text
+
+
+def measure(data: Path, checkpoint: Path, dtype: str) -> dict:
+    model = registry.load(MODEL, dtype=dtype)
+    asked = texts(data, model.vocabulary)
+    kept = dict(np.load(checkpoint)) if checkpoint.exists() else {}
+    for n, (genre, text) in enumerate(asked):
+        if f"{n}.judged" in kept:
+            continue
+        prompt = prompts.build(model.vocabulary, text)
+        flags = structural(model.vocabulary, prompt).flags
+        s = z_scores(select(model.attention(prompt.ids)), flags)
+        kept |= {f"{n}.judged": s.judged, f"{n}.z": s.z, f"{n}.structural": np.array(flags), f"{n}.attention": s.attention,
+                 f"{n}.share": s.share, f"{n}.typical": s.typical_judged, f"{n}.ids": np.array(prompt.ids), f"{n}.genre": np.array(genre)}
+        np.savez_compressed(checkpoint, **kept)
+        print(f"{n + 1} of {len(asked)}: {genre}, {len(prompt.ids)} tokens", flush=True)
+    facts = model.facts
+    return {"model": facts.title, "revision": facts.revision, "dtype": facts.dtype, "backend": f"{facts.backend} {facts.backend_version}"}
+
+
+def curve(checkpoint: Path, provenance: dict) -> dict:
+    kept = np.load(checkpoint)
+    count = len([k for k in kept if k.endswith(".judged")])
+    content = [~kept[f"{n}.structural"] for n in range(count)]
+    genres = [str(kept[f"{n}.genre"]) for n in range(count)]
+    made: dict = {"made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **provenance,
+                  "prompts": count, "content_tokens": int(sum(c.sum() for c in content)),
+                  "shortest": int(min(c.sum() for c in content)), "longest": int(max(c.sum() for c in content)),
+                  "genres": {g: genres.count(g) for g in sorted(set(genres))}, "most": MOST, "thresholds": list(THRESHOLDS)}
+    for name, key in (("corrected", "judged"), ("plain", "z")):
+        scores = [kept[f"{n}.{key}"][c] for n, c in enumerate(content)]
+        undefined = int(sum(np.isnan(s).sum() for s in scores))
+        each = np.array([[np.mean(s >= t) for t in THRESHOLDS] for s in scores])  # NaN is never above a threshold
+        pooled = np.array([sum((s >= t).sum() for s in scores) for t in THRESHOLDS]) / made["content_tokens"]
+        made[name] = {"share": [round(float(v), 6) for v in pooled], "undefined_tokens": undefined,
+                      "prompt_mean": [round(float(v), 6) for v in each.mean(axis=0)],
+                      "prompt_quantiles": {str(q): [round(float(v), 6) for v in np.quantile(each, q, axis=0)] for q in QUANTILES}}
+        made[name]["threshold"] = choose(THRESHOLDS, pooled)
+    made["threshold"] = made["corrected"]["threshold"]
+    at = made["threshold"]
+    flagged = [(kept[f"{n}.judged"][c] >= at).sum() for n, c in enumerate(content)]
+    made["at_threshold"] = {
+        "share": round(float(sum(flagged) / made["content_tokens"]), 6), "prompts_with_a_sink": int(sum(f > 0 for f in flagged)),
+        "by_genre": {g: _share(g, genres, flagged, content) for g in made["genres"]}}
+    return made
+
+
+def _share(genre: str, genres: list[str], flagged: list[int], content: list[np.ndarray]) -> float:
+    mine = [n for n, g in enumerate(genres) if g == genre]
+    return round(float(sum(flagged[n] for n in mine) / sum(content[n].sum() for n in mine)), 6)
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--data", type=Path, default=DATA)
+    p.add_argument("--checkpoint", type=Path, default=Path("null.npz"))
+    p.add_argument("--dtype", default="auto")
+    p.add_argument("--only-choose", action="store_true")
+    a = p.parse_args()
+    if a.only_choose:
+        old = json.loads(PATH.read_text(encoding="utf-8"))
+        provenance = {key: old[key] for key in ("model", "revision", "dtype", "backend")}
+    else:
+        provenance = measure(a.data, a.checkpoint, a.dtype)
+    made = curve(a.checkpoint, provenance)
+    PATH.write_text(json.dumps(made, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    print(f"threshold {made['threshold']}: {made['at_threshold']['share']:.2%} of {made['content_tokens']:,} content tokens of {made['prompts']} prompts")
+
+
+if __name__ == "__main__":
+    main()
