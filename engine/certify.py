@@ -99,10 +99,13 @@ class Certificate:
 
 
 def certify(verifier: Model, draft: Model | None, prompts: Sequence[str] = PROMPTS, *, gamma: int = 4, max_tokens: int = 32,
-            draws: int = DRAWS, tell: Callable[[str], None] | None = None, stop: Callable[[], bool] | None = None) -> Certificate:
-    """Run the four checks on loaded models and keep the certificate. Without a draft, prompt lookup is certified.
+            draws: int = DRAWS, tell: Callable[[str], None] | None = None, stop: Callable[[], bool] | None = None,
+            twin: Callable[[Model], Model] | None = None) -> Certificate:
+    """Run the checks on loaded models and keep the certificate. Without a draft, prompt lookup is certified.
 
-    `tell` hears one line about what is being done. Stopping raises Stopped and keeps nothing.
+    `twin`: loads a model once more in the other engine, or raises a RequestError that says why it cannot
+    (`engine.models.registry.twin`); None leaves that check out. `tell` hears one line about what is being done. Stopping
+    raises Stopped and keeps nothing.
     """
     tell, stop = tell or (lambda text: None), stop or (lambda: False)
     check_models(verifier, draft or verifier)
