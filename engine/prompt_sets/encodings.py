@@ -31,7 +31,9 @@ _ALPHABETS = (  # (language, its letters past a–z but the rarest, single-byte 
     ("Romanian", "âăîşţ", ("cp1250", "iso-8859-2")),
     ("Nordic", "äåæéöøðþáíóúý", ("cp1252",)),
 )
+_LETTERS = frozenset("".join(letters + letters.upper() for _, letters, _ in _ALPHABETS))
 _SIGNS = frozenset("„”“‘’‚‹›«»–—…•€§°·×\xa0\xad")
+_SOFT = re.compile("[ćńśź][aeiouyąęó]", re.IGNORECASE)
 _SPANISH = frozenset("¿¡ªº")
 
 
@@ -108,7 +110,7 @@ def _single_byte(content: bytes) -> tuple[str, tuple[str, ...]]:
     scores: dict[str, tuple[float, int]] = {}  # encoding → (score, place in _ALPHABETS) of its best language
     for place, (language, letters, encodings) in enumerate(_ALPHABETS):
         for encoding in encodings:
-            score = _score(sample, encoding, frozenset(letters + letters.upper()), language.startswith("Spanish"))
+            score = _score(sample, encoding, language, frozenset(letters + letters.upper()))
             if score is not None and score > scores.get(encoding, (float("-inf"), 0))[0]:
                 scores[encoding] = score, place
     best = max(scores, key=lambda e: (scores[e][0], -scores[e][1]), default=None)
@@ -141,8 +143,11 @@ def _evidence(content: bytes) -> bytes:
     return b" ".join(pieces)
 
 
-def _score(sample: bytes, encoding: str, letters: frozenset[str], spanish: bool) -> float | None:
-    """Letters of the alphabet and signs that text holds, less twice what it does not; None if it cannot be this encoding."""
+def _score(sample: bytes, encoding: str, language: str, letters: frozenset[str]) -> float | None:
+    """Letters of the alphabet and signs of text, less half for another language's letter (a name, say) and two for anything else.
+
+    None if it cannot be this encoding.
+    """
     try:
         text = sample.decode(encoding)
     except UnicodeDecodeError:
@@ -150,13 +155,19 @@ def _score(sample: bytes, encoding: str, letters: frozenset[str], spanish: bool)
     score = 0.0
     for found in re.finditer(r"[^\x00-\x7f]", text):
         c, at = found.group(), found.start()
-        between = 0 < at < len(text) - 1 and text[at - 1].isalpha() and text[at + 1].isalpha()
+        before, after = text[at - 1 : at], text[at + 1 : at + 3]
         if c in letters:
-            score += 1 if not c.isupper() or at == 0 or not text[at - 1].islower() else -2  # a capital inside a word
+            # A capital inside a word, or a small letter or a lone capital before a capital: not how words are written.
+            odd = before.islower() if c.isupper() else after[:1].isupper()
+            odd = odd or (c.isupper() and after[:1].isupper() and after[1:].islower())
+            if language == "Polish" and _SOFT.match(text, at):
+                odd = True  # before a vowel Polish writes ni, not ń; Spanish ñ stands there
+            score += -1 if odd else 1
         elif "\x80" <= c <= "\x9f":
             return None  # a control character: no text has these
-        elif (c in _SIGNS or (spanish and c in _SPANISH)) and not (between and c not in "’\xad–"):
-            score += 0.25
+        elif c in _SIGNS or (language.startswith("Spanish") and c in _SPANISH):
+            inside = before.isalpha() and after[:1].isalpha()
+            score += -2 if inside and c not in "’\xad–" else 0.25
         else:
-            score -= 2
+            score -= 0.5 if c in _LETTERS else 2
     return score
