@@ -7,7 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 PAGES = Path(__file__).resolve().parent.parent / "pages"
-SCREENS = {"start": "Start", "compare": "Compare", "sinks": "Sinks", "entropy": "Entropy", "runs": "Runs"}  # file and address → title
+SCREENS = {"start": "Start", "compare": "Compare", "sinks": "Sinks", "polish": "Polish", "entropy": "Entropy", "runs": "Runs"}  # file and address → title
 IN_APP = "speclens.in_app"
 
 

@@ -16,6 +16,12 @@ def share(take: Takeaway, theme: str, key: str) -> None:
     with st.popover("Share", key=f"{key}.share"):
         st.caption("Link to this run, on this machine")
         st.code(f"{address(take.page)}?run={take.run_id}", language=None)
+        downloads(take, theme, key)
+
+
+def downloads(take: Takeaway, theme: str, key: str) -> None:
+    """Every file, as a button each."""
+    with st.container():
         figure = st.selectbox("Figure", list(take.figures), format_func=lambda name: take.figures.get(name, name), key=f"{key}.figure",
                               help="Each picture carries the run’s settings in its caption.")
         with st.container(horizontal=True, gap="small"):

@@ -1,0 +1,50 @@
+"""Polish: how tokenizers cut a text, and what a draft with another tokenizer is worth, strategy by strategy."""
+
+import streamlit as st
+
+from engine.models import registry
+from ui import flow, jobs, live, session
+from ui.polish import controls, result, text
+from ui.session import keep, remembered
+
+session.setup()
+desk = jobs.Desk("polish")
+TEXT, RUN = "Text", "Run"
+
+
+def asking() -> None:
+    """Controls, Run and Stop. Moving a widget redraws this part alone; only Run starts anything."""
+    asked = controls.draw(registry.listing())
+    flow.run_row(desk, asked, controls.title(asked), controls.trouble,
+                 "The verifier answers alone, then with the draft by every strategy and k chosen.", lambda: beside(asked))
+
+
+def beside(asked) -> None:
+    if told := controls.amount(asked):
+        session.draw(f'<span class="sl quiet" role="status">{told}</span>', width="content")
+    shown, _ = desk.shown()
+    if shown is not None and shown.kind == "uag":
+        made_from = desk.asked_for(shown) or controls.request_of(shown)
+        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from))
+
+
+if session.query("run") or session.query("job"):
+    session.put({"mode": RUN}, "polish")
+
+
+def leave_run() -> None:
+    """The text view has no run: the address forgets it, or it would bring the run view back."""
+    if st.session_state["polish.mode"] == TEXT:
+        session.set_query(run=None, job=None)
+
+
+mode = st.segmented_control("View", [TEXT, RUN], key=remembered("mode", TEXT, "polish"), required=True, label_visibility="collapsed", on_change=leave_run,
+                            help="Text: how tokenizers cut it, no model needed. Run: translation strategies on a real pair.")
+keep("mode", prefix="polish")
+if mode == TEXT:
+    st.fragment(text.show)()
+else:
+    flow.page(desk, asking, live.progress_html, result.show,
+              "Press Run: the verifier answers alone, then with a draft that has another tokenizer, once for each strategy and k. Every refused "
+              "candidate says why.")
+session.warm_up()

@@ -1,0 +1,131 @@
+"""The card of a strategy run: it must explain itself when all that is left of it is a screenshot."""
+
+from __future__ import annotations
+
+from html import escape
+
+from engine.analysis.uag import Figures, Ratio, Row
+from engine.models.presets import DEMONSTRATION
+from engine.trace import UagRun
+from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC, DISAGREEMENT, TIE
+from ui.card import model_words, sampling_words, share, wanted
+
+MEANING = {BOUNDARY: "another cut of the same text would have been accepted", DIACRITIC: "the same, at a letter with a Polish diacritic",
+           TIE: "the verifier's two best tokens were less than 0.05 apart", DISAGREEMENT: "the verifier wanted another text"}
+LETTER = {BOUNDARY: "cb", DIACRITIC: "cd", TIE: "ct", DISAGREEMENT: "cx"}
+
+CSS = """
+.sl .wide{overflow-x:auto} .sl table.uag{display:table;border-collapse:collapse;font-size:13px;width:100%;margin:0;
+  font-variant-numeric:tabular-nums}
+.sl table.uag :is(th,td){padding:6px 14px 6px 0;text-align:left;vertical-align:top;border:0;border-bottom:1px solid var(--line);font-weight:400}
+.sl table.uag th{color:var(--quiet);white-space:nowrap} .sl table.uag th[scope=row]{color:var(--ink);font-weight:600}
+.sl table.uag td b{font-weight:600;font-size:15px} .sl table.uag small{display:block;color:var(--quiet);font-size:12px;white-space:nowrap}
+.sl .why{display:flex;height:10px;width:100%;min-width:90px;gap:1px;border-radius:3px;overflow:hidden;margin-top:5px;background:var(--area)}
+.sl .why i{display:block}
+.sl .cb{background:var(--accent)}
+.sl .cd{background:repeating-linear-gradient(135deg,var(--accent) 0 3px,var(--closing) 3px 6px)}
+.sl .ct{background:var(--neutral)} .sl .cx{background:var(--rejected)}
+.sl .because{display:flex;flex-wrap:wrap;gap:4px 20px;font-size:13px;color:var(--quiet)}
+.sl .because i{display:inline-block;width:12px;height:12px;border-radius:2px;margin-right:6px;vertical-align:-1px}
+.sl .said p{margin:0 0 3px}
+"""
+
+
+def card_html(run: UagRun, f: Figures, prompt: bool = False) -> str:
+    """Sentences, the table strategy × k, causes, caption; needs `ui.theme.css()` and `CSS` on the page."""
+    mark = "" if run.status == "done" else f'<span class="mark">{escape(run.status)}</span>'
+    first, *rest = f.sentences or ("No strategy ran.",)
+    parts = [f'<p class="headline">{escape(first)}{mark}</p>']
+    if rest:
+        parts.append('<div class="said">' + "".join(f"<p>{escape(s)}</p>" for s in rest) + "</div>")
+    if prompt:
+        parts.append('<p class="prompt">' + "&#10;".join(escape(i.prompt.text).replace("\n", "&#10;") for i in run.items[:20]) + "</p>")
+    parts += [table_html(run, f), causes_html(f)]
+    notes = list(dict.fromkeys([*(n for m in run.models.values() for n in m.notes), *run.notes,
+                                *(n for i in run.items for r in i.results for n in r.answer.notes)]))
+    if any(m.name.startswith("bundled:polish") for m in run.models.values()):
+        notes.append(DEMONSTRATION)
+    if notes:
+        parts.append('<ul class="notes">' + "".join(f"<li>{escape(n)}</li>" for n in notes[:30]) + "</ul>")
+    parts.append(f'<p class="caption">{escape(caption(run))}</p>')
+    return f'<article class="sl card" aria-label="Translation strategies">{"".join(parts)}</article>'
+
+
+def table_html(run: UagRun, f: Figures) -> str:
+    """One row a strategy, one column a k: acceptance with its counts, tokens per pass, speed against verifier-only, causes."""
+    ks = [k for k in run.ks if any(r.k == k for r in f.rows)]
+    strategies = list(dict.fromkeys(r.strategy for r in f.rows))
+    if not ks:
+        return '<p class="quiet">No strategy finished an answer.</p>'
+    head = "".join(f'<th scope="col">k = {k}</th>' for k in ks)
+    body = "".join(f'<tr><th scope="row">{escape(s)}</th>' + "".join(_cell(f.row(s, k)) for k in ks) + "</tr>" for s in strategies)
+    plain = number(f.plain, ".1f")
+    return (f'<div class="wide" tabindex="0"><table class="uag"><thead><tr><th scope="col">acceptance of candidates</th>{head}</tr></thead>'
+            f'<tbody>{body}</tbody></table></div><p class="quiet" style="font-size:13px">Verifier-only: {plain} tok/s. Intervals are 95 %: '
+            f"{escape(_how(f))}.</p>")
+
+
+def _how(f: Figures) -> str:
+    return next((r.acceptance.how for r in f.rows if r.acceptance.how), "not defined for so few")
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return "<td>–</td>"
+    lines = [f"<b>{percent(row.acceptance)}</b>",
+             f"<small>{row.acceptance.above:,} of {row.acceptance.below:,} candidates{between(row.acceptance)}</small>",
+             f"<small>{percent(row.draft_acceptance)} of {row.draft_acceptance.below:,} draft tokens</small>",
+             f"<small>{number(row.tokens_per_pass, '.2f')} tokens/pass · {number(row.tokens_per_second, '.1f')} tok/s · "
+             f"<strong>{number(row.speedup, '.2f', '×')}</strong></small>",
+             f"<small>translation {row.translate_seconds * 1000:.0f} ms, {percent(row.translate_share, 1)}</small>"]
+    return f"<td>{''.join(lines)}{why_html(row)}</td>"
+
+
+def why_html(row: Row) -> str:
+    """The causes of this cell's refusals as one bar."""
+    if not row.refused:
+        return ""
+    said = ", ".join(f"{cause} {row.causes[cause]}" for cause in CAUSES)
+    parts = "".join(f'<i class="{LETTER[c]}" style="width:{100 * row.causes[c] / row.refused:.2f}%"></i>' for c in CAUSES if row.causes[c])
+    return f'<div class="why" role="img" title="{escape(said)}" aria-label="{row.refused} refusals: {escape(said)}">{parts}</div>'
+
+
+def causes_html(f: Figures) -> str:
+    total = {c: sum(r.causes[c] for r in f.rows) for c in CAUSES}
+    items = "".join(f'<span title="{escape(MEANING[c])}"><i class="{LETTER[c]}"></i>{escape(c)}: {MEANING[c]} ({total[c]:,})</span>' for c in CAUSES)
+    return f'<div class="because">{items}</div>'
+
+
+def percent(ratio: Ratio, places: int = 0) -> str:
+    if ratio.value is None:
+        return "n/a"
+    return share(ratio.value) if not places else f"{100 * ratio.value:.{places}f} %"
+
+
+def number(ratio: Ratio, form: str, unit: str = "") -> str:
+    return "n/a" if ratio.value is None else format(ratio.value, form) + unit
+
+
+def between(ratio: Ratio) -> str:
+    return f", {share(ratio.interval[0])}–{share(ratio.interval[1])}" if ratio.interval else ""
+
+
+def caption(run: UagRun) -> str:
+    """One line that says what was run, with what and when; the same in every export."""
+    parts = [f"{role} {model_words(facts)}" for role, facts in run.models.items()]
+    engines = dict.fromkeys(f"{f.backend} {f.backend_version}" for f in run.models.values())
+    if "transformers" in run.machine.packages:
+        engines[f"transformers {run.machine.packages['transformers']}"] = None
+    parts += list(engines)
+    devices = dict.fromkeys(wanted(f.device, f.asked_device) for f in run.models.values())
+    parts.append(f"{run.machine.chip}, {', '.join(devices)}" if devices else run.machine.chip)
+    parts.append(f"strategies {', '.join(run.strategies)}; k {', '.join(map(str, run.ks))}; p {run.prefix}")
+    parts.append(sampling_words(run.settings.sampling))
+    ran = [i for i in run.items if i.refused is None]
+    raw = any(not i.prompt.template for i in ran)
+    parts.append(f"{len(ran)} prompt{'' if len(ran) == 1 else 's'}, at most {run.settings.max_tokens} tokens each" + (", no chat template" if raw else ""))
+    parts.append(f"{run.settings.repeats} run{'' if run.settings.repeats == 1 else 's'} each, warm, load and warm-up not timed")
+    parts.append(run.created.replace("T", " ").replace("+00:00", " UTC"))
+    if run.status != "done":
+        parts.append(run.status)
+    return " · ".join(parts)

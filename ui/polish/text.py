@@ -1,0 +1,118 @@
+"""The text view: a text, several tokenizers, one ruler of characters. No model is loaded."""
+
+from __future__ import annotations
+
+import html
+import json as json_module
+
+import streamlit as st
+
+from engine.alignment import Alignment, align, as_data, sentences
+from engine.errors import RequestError
+from ui import session
+from ui.lanes import CSS, lanes_html, numbers_html, windows
+from ui.result import theme
+from ui.session import keep, remembered
+from ui.share import downloads
+from ui.takeaway import Takeaway
+
+PREFIX = "polish.text"
+DEFAULT = "Zażółć gęślą jaźń. W Szczebrzeszynie chrząszcz brzmi w trzcinie i Szczebrzeszyn z tego słynie."
+KNOWN = {"bundled:polish-verifier": "Mistral v0.1 (bundled)", "bundled:polish-draft": "Polish BPE (bundled)",
+         "bundled:polish-draft-general": "General BPE (bundled)", "bundled:smollm2-135m": "SmolLM2 (bundled)"}
+OTHERS = ("speakleash/Bielik-11B-v2.3-Instruct", "speakleash/Bielik-1.5B-v3.0-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", "meta-llama/Llama-3.2-1B-Instruct")
+LONGEST = 100_000  # characters
+
+
+def show() -> None:
+    """Text, tokenizers, lanes, figures."""
+    session.draw(f"<style>{CSS}</style>")
+    text = st.text_area("Text", key=remembered("text", DEFAULT, PREFIX), height=104,
+                        help=f"Any text up to {LONGEST:,} characters, taken letter by letter. Polish is what this page is for.")
+    names = st.multiselect("Tokenizers", [*KNOWN, *OTHERS], key=remembered("names", ["bundled:polish-verifier", "bundled:polish-draft"], PREFIX),
+                           accept_new_options=True, max_selections=6, format_func=lambda n: KNOWN.get(n, n),
+                           help="Pick some, or type a hub id, a folder, a tokenizer.json or a .gguf file. Of a model only its tokenizer is read; "
+                                "one from the hub is fetched once.")
+    keep("text", "names", prefix=PREFIX)
+    if len(text) > LONGEST:
+        session.say(f"The text has {len(text):,} characters; at most {LONGEST:,} are drawn. Take a part of it.")
+        return
+    if not names:
+        session.say("No tokenizer is chosen; pick at least one, two to compare their cuts.", "note")
+        return
+    loaded = []
+    for name in names:
+        try:
+            loaded.append((KNOWN.get(name, name), vocabulary(name)))
+        except RequestError as e:
+            session.say(str(e))
+    if loaded:
+        result(text, loaded)
+
+
+def result(text: str, loaded: list) -> None:
+    try:
+        found = align(text, [v for _, v in loaded], [title.removesuffix(" (bundled)") for title, _ in loaded])
+    except RequestError as e:
+        session.say(str(e))
+        return
+    parts = windows(text) if text else []
+    with st.container(horizontal=True, vertical_alignment="center", key="polish-text-head"):
+        session.draw(f'<p class="sl headline">{html.escape(headline(found))}</p>')
+        start, end = 0, None
+        if len(parts) > 1:
+            at = st.number_input(f"Part of {len(parts)}", 1, len(parts), key=f"{PREFIX}.part", width=122,
+                                 help="A long text is drawn in parts; the figures are of the whole.") - 1
+            start, end = parts[min(at, len(parts) - 1)]
+        with st.popover("Share", key=f"{PREFIX}.share"):
+            downloads(takeaway(found, start, end), theme(), PREFIX)
+    session.draw(lanes_html(found, start, end))
+    session.draw(numbers_html(found))
+
+
+@st.cache_resource(show_spinner="Reading the tokenizer", max_entries=12)
+def vocabulary(name: str):
+    """The tokenizer of that name, kept for the process: the first one takes seconds, for it brings its library along."""
+    from engine.models import tokenizers
+    return tokenizers.load(name)
+
+
+def headline(found: Alignment) -> str:
+    return (sentences(found) or ["No text yet."])[0]
+
+
+def caption(found: Alignment) -> str:
+    return f"tokenizers {', '.join(lane.tokenizer for lane in found.lanes)} · {len(found.text):,} characters · SpecLens, Polish page"
+
+
+def takeaway(found: Alignment, start: int, end: int | None) -> Takeaway:
+    """The lanes as files."""
+    def svg(name: str, colours: str) -> str:
+        from ui.lanes_picture import lanes_svg
+        return lanes_svg(found, colours, start, end, caption(found))
+
+    def page() -> str:
+        from ui.document import document
+        body = f'<p class="sl headline">{html.escape(headline(found))}</p>{lanes_html(found, 0, len(found.text))}{numbers_html(found)}'
+        return document(headline(found), f'{body}<p class="sl caption">{html.escape(caption(found))}</p>', style=CSS)
+
+    def json() -> str:
+        return json_module.dumps({"text": found.text, **as_data(found), "caption": caption(found)}, ensure_ascii=False, allow_nan=False)
+
+    return Takeaway("lanes", "polish", caption(found), {"lanes": "Lanes"}, svg, page, json, {"tokens": lambda: csv(found)})
+
+
+def csv(found: Alignment) -> str:
+    """One row a token of every lane."""
+    import csv as csv_module
+    import io
+
+    out = io.StringIO()
+    writer = csv_module.writer(out, quoting=csv_module.QUOTE_NONNUMERIC, lineterminator="\r\n")
+    writer.writerow(("tokenizer", "index", "id", "bytes", "start", "end", "text", "caption"))
+    note = caption(found)
+    for lane in found.lanes:
+        for i, token in enumerate(lane.tokens):
+            writer.writerow((lane.tokenizer, i, token.id, token.bytes, token.start, token.end, found.text[token.start:token.end], note))
+            note = ""
+    return out.getvalue()
