@@ -51,7 +51,7 @@ def _pair(models: list[Entry]) -> None:
             chosen = st.session_state.get(f"{PREFIX}.{role}") or DEFAULTS[role]
             names = [m.name for m in models if role == "draft" or m.role != "draft"]
             st.selectbox(role.capitalize(), names if chosen in names else [*names, chosen], key=_key(role), accept_new_options=True,
-                         format_func=lambda n: titles.get(n, n), on_change=_own, width=270, help=help)
+                         format_func=lambda n: titles.get(n, n), on_change=_own, width=222, help=help)
     preset = _preset()
     if preset is not None:
         said = words(preset, psutil.virtual_memory().total) + (f" {preset.note}" if preset.note else "")
