@@ -58,7 +58,7 @@ def sums_of(attention: np.ndarray, windows=None, keep_near: bool = True) -> Sums
     n = min(NEAR, length)
     near = np.zeros((layers, heads, length, n))
     for d in range(n):
-        near[:, :, d:, d] = np.diagonal(attention, -d, axis1=2, axis2=3)
+        near[:, :, :length - d, d] = np.diagonal(attention, -d, axis1=2, axis2=3)
     return Sums(received=attention.sum(axis=2).astype(np.float32), near=(near * NEAR_SCALE).astype(np.float16) if keep_near else None,
                 near_mean=near.mean(axis=(0, 1)).astype(np.float32), windows=tuple(windows or (None,) * layers))
 

@@ -19,7 +19,7 @@ def sums_of(attention: np.ndarray, windows: tuple[int | None, ...] | None = None
     n = min(NEAR, length)
     near = np.zeros((layers, heads, length, n), np.float32)
     for d in range(n):
-        near[:, :, d:, d] = np.diagonal(attention, -d, 2, 3)
+        near[:, :, : length - d, d] = np.diagonal(attention, -d, 2, 3)
     return Sums(attention.sum(2).astype(np.float32), (near * NEAR_SCALE).astype(np.float16), near.mean((0, 1)),
                 windows or (None,) * layers, None, float(np.abs(attention.sum(-1) - 1).max()))
 

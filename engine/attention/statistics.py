@@ -187,12 +187,8 @@ def _mean_near(near: Any, layers: list[int], heads: list[int]) -> np.ndarray:
 
 def _recent(near: np.ndarray, reach: int) -> np.ndarray:
     """(n, S): row m − 1 is the mean attention of key j from query j and the next, m queries or `reach` if that is less."""
-    length, n = near.shape
-    padded = np.zeros((length + n, n))
-    padded[:length] = near
-    step = padded.strides[1]
-    diagonals = np.lib.stride_tricks.as_strided(padded, (n, length), ((n + 1) * step, n * step))  # [d, j] = near[j + d, d]
-    return np.cumsum(diagonals, axis=0) / np.minimum(np.arange(1, n + 1), reach)[:, None]
+    n = near.shape[1]
+    return np.cumsum(near.T, axis=0, dtype=np.float64) / np.minimum(np.arange(1, n + 1), reach)[:, None]
 
 
 def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: str):

@@ -17,8 +17,8 @@ class Sums:
     """Per-key attention of one prompt: L layers, H heads, S keys. All that a view needs, without the model.
 
     `received`: float32 (L, H, S), attention that key k got, summed over all queries that see it.
-    `near`: float16 (L, H, S, n), attention of query q on its d-th last key q − d, d from 0 to n − 1 = min(NEAR, S) − 1,
-    times NEAR_SCALE; 0 where q < d or the layer's window ends before. None in an export that had to be kept small.
+    `near`: float16 (L, H, S, n), attention that key k got from query k + d, d from 0 to n − 1 = min(NEAR, S) − 1, times
+    NEAR_SCALE; 0 where there is no such query or the layer's window ends before. None in an export that had to be kept small.
     `near_mean`: float32 (S, n), the unscaled mean of the same over all layers and heads.
     `windows`: for each layer how many keys a query sees (itself included), None: all before it.
     `learned`: for each layer and head the mean attention a learned sink (no token) took; None: the model has none.
