@@ -8,6 +8,7 @@ no fused kernel in transformers (theirs is "eager", which builds the matrix): th
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from contextvars import ContextVar
 from typing import Any, Callable, Iterator
@@ -60,7 +61,8 @@ class Reading:
         (heads, length, width), groups = q.shape, len(k)
         per, n, chunk = heads // groups, self.n, min(self.chunk or chunk_queries(heads, length), length)
         self._prepare(heads, q.device, groups * per * chunk * length)
-        scale = width**-0.5 if scale is None else scale
+        rest, shift = math.frexp((width**-0.5 if scale is None else scale) / (cap or 1.0))
+        rest, shift = 2 * rest, 2.0 ** (shift - 1)  # a power of two scales queries without rounding, the rest scales scores
         q = q.unflatten(0, (groups, per))
         k = k.float().transpose(1, 2)
         v = None if v is None else v.float()
@@ -74,8 +76,11 @@ class Reading:
             rows, first = end - start, 0 if window is None else max(0, start - window + 1)
             seen = end - first
             weights = self._scores[: heads * rows * seen].view(groups, per * rows, seen)
-            part = (q[:, :, start:end].float() * (scale / (cap or 1.0))).reshape(groups, per * rows, width)
-            torch.bmm(part, k[:, :, first:end], out=weights)
+            part = (q[:, :, start:end].float() * shift).reshape(groups, per * rows, width)
+            with products_of(q.dtype):
+                torch.bmm(part, k[:, :, first:end], out=weights)
+            if rest != 1:
+                weights.mul_(rest)
             if cap is not None:
                 weights.tanh_().mul_(cap)
             each = weights.view(heads, rows, seen)
@@ -173,6 +178,18 @@ class Reading:
             learned = tuple(tuple(lost.tolist()) if lost is not None else (0.0,) * self.received.shape[1] for lost in self.learned)
         return Sums(self.received.numpy(), None if self.near is None else self.near.numpy(), self.near_mean.cpu().numpy(),
                     tuple(self.windows), learned, float(self._error))
+
+
+@contextlib.contextmanager
+def products_of(dtype: torch.dtype) -> Iterator[None]:
+    """Multiply float32 copies of bfloat16 numbers as what they are: nothing is lost, sums stay float32, and a processor with
+    bfloat16 products takes half the time. The switch is the whole process's, so it is thrown for one product only."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium" if dtype == torch.bfloat16 else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def band_of(mask: Tensor) -> int | None:
