@@ -39,7 +39,8 @@ def card_html(run: AnyRun, chosen: Sequence[Trail], trail: Trail, figures: dict,
 def which(trail: Trail) -> str:
     """The answer that is drawn, and its own mean."""
     known = [b for b in trail.bits if b is not None]
-    name = f"{trail.label or 'The answer'}" + (f" ({trail.category})" if trail.category else "")
+    label = f"prompt {trail.label}" if trail.label.isdigit() else trail.label
+    name = (label or "the answer") + (f" ({trail.category})" if trail.category else "")
     mean = f"mean {shown(sum(known) / len(known), 1)} bits over {counted(len(known))}" if known else "no entropy recorded"
     return f"Below: {name}, {mean}."
 

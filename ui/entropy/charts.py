@@ -18,6 +18,9 @@ from ui.ribbon import number
 from ui.theme import MONO, chart_config, colours
 
 BRUSHED = 48  # tokens the detail shows before anybody brushes: their labels just fit
+# Labels of the vertical axis within the plot: Streamlit makes each part as wide as the page, with no room beside it.
+INSIDE = dict(labelExpr="datum.value == 0 ? '' : datum.label + (datum.value == 1 ? ' bit' : ' bits')", labelAlign="left", labelBaseline="bottom",
+              labelPadding=-4, ticks=False, domain=False, minExtent=0, maxExtent=0)
 SERIES = ("model entropy", "sampling entropy")
 
 
@@ -46,17 +49,18 @@ def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = 
 
     overview = folded(alt.Chart(data)).mark_line(strokeWidth=1.2, interpolate="linear").encode(
         x=alt.X("at:Q", title="token", scale=alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False), axis=alt.Axis(tickMinStep=1, format="d")),
-        y=alt.Y("bits:Q", title="bits", axis=alt.Axis(tickCount=3)), color=colour, strokeDash=dash).add_params(brush).properties(height=70)
+        y=alt.Y("bits:Q", title=None, axis=alt.Axis(tickCount=3, **INSIDE)), color=colour, strokeDash=dash).add_params(brush).properties(height=70)
     x = alt.X("name:N", title="tokens brushed", sort=alt.EncodingSortField("at", op="min"),
               axis=alt.Axis(labelAngle=-90, labelLimit=90, labelOverlap="greedy", ticks=False, labelFont=MONO, labelFontSize=10))
     shown_ = folded(alt.Chart(data).transform_filter(brush)).encode(
-        x=x, y=alt.Y("bits:Q", title="entropy, bits", scale=alt.Scale(zero=True)), color=colour,
+        x=x, y=alt.Y("bits:Q", title=None, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5, **INSIDE)), color=colour,
         tooltip=[alt.Tooltip("token:N"), alt.Tooltip("at:Q", title="place"), alt.Tooltip("series:N"), alt.Tooltip("bits:Q", format=".2f"),
                  alt.Tooltip("top:N", title="best")])
     rule = alt.Chart(alt.Data(values=[dict(bits=UNSURE)])).mark_rule(color=c.faint, strokeDash=[2, 3]).encode(y="bits:Q")
     detail = alt.layer(rule, shown_.mark_line(strokeWidth=1.6).encode(strokeDash=dash), shown_.mark_point(size=26, filled=True, opacity=1)).properties(height=170)
     title = alt.TitleParams("Entropy, token by token", subtitle=textwrap.wrap(words_, 50))
-    return alt.vconcat(overview, detail, spacing=14, title=title).configure(**chart_config(theme))
+    sides = dict(left=0, right=0, top=6, bottom=6)  # the parts are as wide as the page already
+    return alt.vconcat(overview, detail, spacing=14, title=title, padding=sides).configure(**chart_config(theme))
 
 
 def _rows(run: AnyRun, trail: Trail) -> list[dict]:
@@ -78,18 +82,19 @@ def _round(value: float | None) -> float | None:
 def words_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = "light"):
     """Mean entropy of first pieces of words, of continuations, and of tokens without a letter, with counts."""
     f = words(chosen)
-    rows = [dict(kind=kind, bits=f[kind]["bits"], tokens=f[kind]["tokens"], said=f"{shown(f[kind]['bits'])} bits, {counted(f[kind]['tokens'])}")
+    rows = [dict(kind=kind, bits=f[kind]["bits"], tokens=f[kind]["tokens"], said=f"{shown(f[kind]['bits'])} (n = {f[kind]['tokens']:,})")
             for kind in (FIRST, CONTINUATION, OTHER) if f[kind]["tokens"]]
     if not rows:
         return None
-    said = "The model commits at the first piece of a word, or the rest of the word has little left to decide."
+    said = "No token of this text begins a word."
     if f["difference"] is not None:
         said = commitment(f)
     elif f[FIRST]["tokens"]:
         said = "No word of this text has more than one token."
+    said += " n: tokens."
     c = colours(theme)
     top = max(r["bits"] for r in rows)
-    x = alt.X("bits:Q", title="mean model entropy, bits", scale=alt.Scale(domain=[0, max(top * 1.6, 0.5)]), axis=alt.Axis(tickCount=5))
+    x = alt.X("bits:Q", title="mean model entropy, bits", scale=alt.Scale(domain=[0, max(top * 1.6, 0.5)], nice=False), axis=alt.Axis(tickCount=5))
     y = alt.Y("kind:N", title=None, sort=[FIRST, CONTINUATION, OTHER], axis=alt.Axis(domain=False, ticks=False, minExtent=84))
     base = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y, tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("bits:Q", format=".3f"), alt.Tooltip("tokens:Q")])
     bars = base.mark_bar(height=20, cornerRadiusEnd=2).encode(

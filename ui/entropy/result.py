@@ -73,7 +73,7 @@ def _show(run: AnyRun, found: dict[str, tuple[Trail, ...]]) -> None:
         if st.session_state.get(key) not in found:
             st.session_state[key] = side
         side = (st.segmented_control if len(found) <= 4 else st.selectbox)(
-            "Written", list(found), key=key, help="Both modes of a comparison, or each strategy, hold entropies of their own.",
+            "Mode", list(found), key=key, help="Both modes of a comparison, or each strategy, hold entropies of their own.",
             **({"required": True} if len(found) <= 4 else {"width": 320}))
     chosen = found[side]
     at = choose(run, side, chosen) if len(chosen) > 1 else 0

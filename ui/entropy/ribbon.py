@@ -61,15 +61,11 @@ def details(trail: Trail, token: RibbonToken, i: int) -> str:
     where = [f"token {i + 1}"] + ([] if token.state == PLAIN else [token.state]) + [trail.pieces[i]]
     lines = [label(trail.bytes[i], trail.special[i]) + "   " + " · ".join(where),
              f"id {token.id} · bytes {trail.bytes[i].hex(' ').upper() or 'none'}",
-             f"model entropy {_bits(trail.bits[i])} · normalised {shown(trail.normalised[i], 3)}",
-             f"sampling entropy {_bits(trail.sampling_bits[i])}"]
+             f"model entropy {_bits(trail.bits[i])} · sampling entropy {_bits(trail.sampling_bits[i])}",
+             f"normalised {shown(trail.normalised[i], 3)}" + ("" if token.probability is None else f" · probability {number(token.probability)}")]
     if token.draft_entropy is not None:
         lines.append(f"draft entropy {_bits(token.draft_entropy)}")
-    if token.probability is not None:
-        lines.append(f"probability {number(token.probability)}")
-    if token.top:
-        lines.append(f"{len(token.top)} best:")
-        lines += [f"{number(p):>6}  {name}" for name, p in token.top]
+    lines += [f"{f'top {len(token.top)}' if n == 0 else '':<6}{number(p):>6}  {name}" for n, (name, p) in enumerate(token.top)]
     return "\n".join(lines)
 
 

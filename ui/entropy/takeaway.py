@@ -51,9 +51,9 @@ def drawn(chart, width: int) -> str:
 
 
 def widened(spec: dict, width: int) -> dict:
-    """A Vega-Lite specification with its width set; the parts of one above the other leave room for their axes."""
+    """A Vega-Lite specification with its width set, of charts one above the other each."""
     if "vconcat" in spec:
-        return {**spec, "vconcat": [{**part, "width": width - 70} for part in spec["vconcat"]]}
+        return {**spec, "vconcat": [{**part, "width": width - 40} for part in spec["vconcat"]]}
     return {**spec, "width": width}
 
 
