@@ -253,6 +253,9 @@ def _part(prefix: str, mark: str, found: PromptSet, most: int) -> PromptSet:
     n = len(found.prompts)
     names = f"count.{mark}.{n}", f"spread.{mark}", f"words.{mark}"
     count, spread, words = (remembered(name, value, prefix) for name, value in zip(names, (min(n, most), False, 0)))
+    for key in (count, spread, words):
+        # Said anew in every pass: a browser that a quick second pass overtakes before it drew the first would begin at the minimum.
+        st.session_state[key] = st.session_state[key]
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         use = st.number_input(f"Use, of {n:,}", 1, n, key=count, width=WIDTH, disabled=n == 1,
                               help="How many prompts are run, one after the other.")
