@@ -157,15 +157,15 @@ def sentences(a: Alignment) -> list[str]:
         if not total:
             said.append(f"Neither {first} nor {second} cuts this text: it is one token for each.")
             continue
-        words = f"{first} and {second} agree on {pair.both} of {total} cuts ({100 * pair.both / total:.0f} %; F1 {pair.f1:.2f})"
+        words = f"{first} and {second} agree on {pair.both:,} of {total:,} cuts ({100 * pair.both / total:.0f} %; F1 {pair.f1:.2f})"
         if a.letters:
-            words += f"; {pair.letters_touched} of {_letters(len(a.letters))} touched by a cut that only one of them makes"
+            words += f"; {pair.letters_touched:,} of {_letters(len(a.letters))} touched by a cut that only one of them makes"
         said.append(words + ".")
     return said
 
 
 def _letters(n: int) -> str:
-    return f"{n} letter{'s' * (n != 1)} with a diacritic {'is' if n == 1 else 'are'}"
+    return f"{n:,} letter{'s' * (n != 1)} with a diacritic {'is' if n == 1 else 'are'}"
 
 
 def as_data(a: Alignment) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def lane(vocabulary: Vocabulary, text: str, name: str | None = None, special: bo
     raw = [vocabulary.bytes_of(i) for i in ids]
     title, name = vocabulary.model, name or vocabulary.model
     joined = b"".join(raw)
-    for reading in _readings(text):
+    for reading in _readings(text, joined):
         if joined == reading.bytes or joined == b" " + reading.bytes:
             prefix = joined[:len(joined) - len(reading.bytes)]
             tokens, cuts = _lay(ids, raw, reading, len(prefix), vocabulary.special)
@@ -132,8 +132,8 @@ def _reading(segments: Sequence[str], read: Sequence[bytes], kinds: str | Sequen
                     [0, *accumulate(map(len, read))], changes, frozenset(changed))
 
 
-def _readings(text: str) -> Iterator[_Reading]:
-    """The text as it is, then as the usual normalizers rewrite it, where they do."""
+def _readings(text: str, spelled: bytes) -> Iterator[_Reading]:
+    """The text as it is, then as the usual normalizers rewrite it, where they do; last without what `spelled` lacks."""
     yield _reading(text, [c.encode() for c in text])
     if "▁" in text:
         yield _reading(text, [c.encode() for c in text.replace("▁", " ")], MARKS)
@@ -146,6 +146,12 @@ def _readings(text: str) -> Iterator[_Reading]:
                 yield _reading(clusters, [r.replace("▁", " ").encode() for r in read], kind)
     if text != text.lower():
         yield _reading(text, [c.lower().encode() for c in text], LOWER)
+    # A vocabulary without unknown token leaves out the characters, or the bytes, that it lacks.
+    known, bytes_ = frozenset(spelled.decode("utf-8", "ignore")), frozenset(spelled)
+    if not known >= set(text):
+        kinds = [SPACES if c.isspace() else LEFT_OUT for c in text]
+        yield _reading(text, [c.encode() if c in known else b"" for c in text], kinds)
+        yield _reading(text, [bytes(b for b in c.encode() if b in bytes_) for c in text], kinds)
 
 
 _JOINS = re.compile("[\u1160-\u11ff]")  # second and third parts of a Hangul syllable
@@ -169,8 +175,9 @@ def _lay(ids: Sequence[int], raw: Sequence[bytes], reading: _Reading, ahead: int
         if ahead:  # may be a token of its own
             own, ahead = own[ahead:], max(ahead - len(own), 0)
         segment, there = owner[here], here + len(own)
+        start = first[segment] if here else 0
         if not own:
-            tokens.append(LaneToken(i, "", first[segment], first[segment], begin, begin, i in special))
+            tokens.append(LaneToken(i, "", start, start, begin, begin, i in special))
             continue
         if here:
             inside = here - read[segment]
@@ -180,9 +187,11 @@ def _lay(ids: Sequence[int], raw: Sequence[bytes], reading: _Reading, ahead: int
         over = there - read[after]  # bytes of a segment that later tokens go on with; one that is read otherwise is all this token's
         end = byte[after + 1] if over and after in changed else byte[after] + over
         text = reading.written[begin:end]
-        tokens.append(LaneToken(i, text.hex(), first[segment], first[owner[there - 1] + 1], begin, end, i in special,
+        tokens.append(LaneToken(i, text.hex(), start, first[after + (over > 0)], begin, end, i in special,
                                 None if text == own else own.hex()))
         here, begin = there, end
+    if tokens and begin < len(reading.written):  # a text of which nothing is read: the last token stands for it
+        tokens[-1] = tokens[-1]._replace(bytes=reading.written.hex(), start=0, end=first[-1], end_byte=len(reading.written), spelled="")
     return tuple(tokens), tuple(cuts)
 
 
@@ -201,7 +210,7 @@ def _by_spans(vocabulary: Vocabulary, text: str, ids: list[int], raw: list[bytes
         return Lane(name, vocabulary.model, (), (), "", changes, "" if text else None)
     ahead = raw[0].startswith(b" ") and not text[:1].isspace() and not text.startswith("▁")
     raw = [*raw]
-    if vocabulary.scheme == spelling.SUFFIX and not text[-1:].isspace():  # a word's end mark is a space only between words
+    if vocabulary.marks_end and not text[-1:].isspace():  # a word's end mark is a space only between words
         raw[-1] = raw[-1].removesuffix(b" ")
     segments, read, kinds = [], [], []
     for start, end, a, b in groups:

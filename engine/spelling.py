@@ -68,6 +68,8 @@ def speller(pipeline: dict) -> Callable[[str, bool], bytes]:
         if added:
             return token.encode()
         if way == BYTE_LEVEL:
+            if model["suffix"] and token.endswith(suffix):  # CLIP's way: bytes, and a mark at the end of a word
+                return spell(token[:-len(suffix)], added) + b" "
             # A token outside the byte alphabet is its own text, as the library's decoder takes it.
             return bytes(_BYTE_OF[c] for c in token) if _BYTE_OF.keys() >= set(token) else token.encode()
         if way == WORDPIECE:
@@ -90,6 +92,11 @@ def marks_start(pipeline: dict) -> bool:
     strip = _find(decoder, "Strip")
     return (_find(decoder, "Metaspace").get("prepend_scheme", "never") != "never"
             or (strip.get("content") == " " and strip.get("start", 0) > 0))
+
+
+def marks_end(pipeline: dict) -> bool:
+    """Whether a word's last token carries a mark that is read as a space, also where none follows."""
+    return scheme(pipeline) == SUFFIX or bool(pipeline["model"]["suffix"])
 
 
 def shrink_bound(pipeline: dict) -> int | None:

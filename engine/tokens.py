@@ -220,6 +220,11 @@ class Vocabulary:
     def _marks_start(self) -> bool:
         return spelling.marks_start(self._pipeline)
 
+    @cached_property
+    def marks_end(self) -> bool:
+        """Whether the end of a word is spelled as a space, also where none follows."""
+        return spelling.marks_end(self._pipeline)
+
     def name(self, token_id: int) -> str:
         """A short readable name (see `label`); ⟨id 60000⟩ for an id the vocabulary lacks."""
         if not self.known(token_id):

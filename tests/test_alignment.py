@@ -168,6 +168,36 @@ def test_dropped_accents_and_dropped_characters_are_reported():
     assert joined(gone) == b"12kot3" and gone.reads == "kot" and {c.kind for c in gone.changes} == {LEFT_OUT}
 
 
+def test_characters_that_are_left_out_belong_to_the_token_before_them():
+    """The library's own offsets run ahead here: they place b on the Ω."""
+    backend = Tokenizer(models.BPE({"a": 0, "b": 1, "c": 2}, []))
+    backend.decoder = decoders.Fuse()
+    v = toys.vocabulary(toys.fast(backend))
+    one = lane(v, "ΩaΩbcΩ")
+    assert [(t.start, t.end, bytes.fromhex(t.bytes).decode()) for t in one.tokens] == [(0, 3, "ΩaΩ"), (3, 4, "b"), (4, 6, "cΩ")]
+    assert one.reads == "abc" and {c.kind for c in one.changes} == {LEFT_OUT} and [c.byte for c in one.cuts] == [5, 6]
+    assert lane(v, "Ω").tokens == () and lane(v, "Ω").reads == ""
+
+
+def test_a_text_of_which_only_the_space_in_front_is_left_is_that_tokens():
+    backend = Tokenizer(models.BPE({"▁": 0, "a": 1}, []))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    backend.decoder = decoders.Metaspace(prepend_scheme="always")
+    one = lane(toys.vocabulary(toys.fast(backend)), "żż")
+    assert [(t.start, t.end, t.spelled) for t in one.tokens] == [(0, 2, "")] and joined(one) == "żż".encode() and one.prefix == " "
+
+
+@pytest.mark.parametrize("level", [False, True])
+def test_a_mark_at_the_end_of_a_word_is_the_space_behind_it(level):
+    pieces = ["a", "l", "k", "o", "t", "a</w>", "t</w>", "ż" if not level else "Å", "ż</w>" if not level else "¼</w>"]
+    backend = Tokenizer(models.BPE({p: i for i, p in enumerate(pieces)}, [], end_of_word_suffix="</w>"))
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), *([pre_tokenizers.ByteLevel(False, False, False)] * level)])
+    backend.decoder = decoders.ByteLevel() if level else decoders.BPEDecoder()
+    one = lane(toys.vocabulary(toys.fast(backend)), "ala kotaż")
+    assert joined(one) == "ala kotaż".encode() and one.changes == () and one.prefix == ""
+    assert [bytes.fromhex(t.bytes) for t in one.tokens][:3] == [b"a", b"l", b"a "]
+
+
 def test_collapsed_spaces_are_reported():
     backend = Tokenizer(models.Unigram([("<unk>", 0.0), ("▁Ala", -1.0), ("▁ma", -1.0), ("▁", -4.0)], unk_id=0))
     backend.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])

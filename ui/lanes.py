@@ -35,8 +35,8 @@ def lanes_html(a: Alignment, start: int = 0, end: int | None = None) -> str:
     body = "".join(_block(a, block, marked) for block in laid)
     part = "" if start == 0 and end == len(a.text) else (
         f'<p class="quiet">Characters {start + 1:,} to {end:,} of {len(a.text):,}. The numbers are of the whole text.</p>')
-    return (f'<div class="sl lanes" style="--lanes:{len(a.lanes)}">{part}<div class="flow" role="group" '
-            f'aria-label="The text, and below it how each tokenizer cuts it">{_gutter(a, laid)}{body}</div>{legend_html(a)}</div>')
+    return (f'<div class="sl lanes" style="--lanes:{len(a.lanes)}">{legend_html(a)}{part}<div class="flow" role="group" '
+            f'aria-label="The text, and below it how each tokenizer cuts it">{_gutter(a, laid)}{body}</div></div>')
 
 
 def _gutter(a: Alignment, laid: Sequence[Block]) -> str:
@@ -147,36 +147,34 @@ def legend_html(a: Alignment) -> str:
 def numbers_html(a: Alignment) -> str:
     """The figures with their denominators under the sentences that say them, and what each tokenizer did to the text."""
     said = "".join(f"<p>{escape(line)}</p>" for line in sentences(a))
-    rows = []
-    for number, lane in enumerate(a.lanes):
-        rate, split = a.tokens_per_word(number), a.splits(number)
-        rows.append(f'<tr><th scope="row">{escape(lane.title)}</th><td>{len(lane.tokens):,}</td>'
-                    f'<td>{"n/a" if rate is None else f"{rate:.2f}"}</td><td>{_of(split, len(a.letters))}</td></tr>')
-    tables = [_table(("Tokenizer", ("Tokens", f"of a text of {len(a.text):,} characters"),
-                      ("Per word", f"tokens ÷ {a.words:,} words, which are runs of anything but white space"),
-                      ("Letters split", "letters with a Polish diacritic that a cut falls inside of, between their bytes")), rows)]
+    rows = [(lane.title, f"{len(lane.tokens):,}", "n/a" if a.tokens_per_word(i) is None else f"{a.tokens_per_word(i):.2f}",
+             _of(a.splits(i), len(a.letters))) for i, lane in enumerate(a.lanes)]
+    tables = _table(("Tokenizer", ("Tokens", f"of a text of {len(a.text):,} characters"),
+                     ("Per word", f"tokens ÷ {a.words:,} words, which are runs of anything but white space"),
+                     ("Letters split", "letters with a Polish diacritic that a cut falls inside of: between their bytes, or between "
+                                       "the letter and its mark")), rows)
     if a.pairs:
-        rows = []
-        for pair in a.pairs:
-            first, second = (escape(a.lanes[i].title) for i in (pair.first, pair.second))
-            rows.append(
-                f'<tr><th scope="row">{first} · {second}</th><td>{pair.both:,} · {pair.only_first:,} · {pair.only_second:,}</td>'
-                f"<td>{_number(pair.precision)}</td><td>{_number(pair.recall)}</td><td>{_number(pair.f1)}</td>"
-                f"<td>{_of(pair.lone_touching, pair.lone)}</td><td>{_of(pair.letters_touched, len(a.letters))}</td></tr>")
-        tables.append(_table((
+        rows = [(f"{a.lanes[p.first].title} · {a.lanes[p.second].title}", f"{p.both:,} · {p.only_first:,} · {p.only_second:,}",
+                 _number(p.precision), _number(p.recall), _number(p.f1), _of(p.lone_touching, p.lone),
+                 _of(p.letters_touched, len(a.letters))) for p in a.pairs]
+        tables += _table((
             "Pair", ("Cuts", "in both · only in the first · only in the second"),
             ("Precision", "cuts in both ÷ cuts of the second"), ("Recall", "cuts in both ÷ cuts of the first"),
             ("F1", "2 × cuts in both ÷ all cuts of the two"),
             ("Lone cuts at a diacritic", "of the cuts that only one of the two makes, those at the edge of or inside a letter with a diacritic"),
-            ("Letters touched", "letters with a diacritic that such a cut touches")), rows))
+            ("Letters touched", "letters with a diacritic that such a cut touches")), rows)
     notes = "".join(f"<li>{escape(note)}</li>" for lane in a.lanes for note in lane.notes)
-    return (f'<div class="sl lanes figures-of">{said}{"".join(tables)}' + (f'<ul class="notes">{notes}</ul>' if notes else "") + "</div>")
+    return f'<div class="sl lanes figures-of">{said}{tables}' + (f'<ul class="notes">{notes}</ul>' if notes else "") + "</div>"
 
 
-def _table(head: Sequence[str | tuple[str, str]], rows: Sequence[str]) -> str:
+def _table(head: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose cells also carry their heading, for a screen too narrow to set them side by side."""
+    names = [one if isinstance(one, str) else one[0] for one in head]
     titles = "".join(f'<th scope="col">{one}</th>' if isinstance(one, str) else
                      f'<th scope="col"><abbr title="{escape(one[1])}">{one[0]}</abbr></th>' for one in head)
-    return f'<div class="wide"><table><thead><tr>{titles}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    body = "".join(f'<tr><th scope="row">{escape(row[0])}</th>'
+                   + "".join(f'<td data-m="{name}">{escape(cell)}</td>' for name, cell in zip(names[1:], row[1:])) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _of(part: int, whole: int) -> str:
@@ -223,11 +221,14 @@ CSS = """
 .sl.lanes .legend .key.bar::before{content:"";position:absolute;left:9px;top:0;bottom:0;border-left:1.5px solid var(--ink)}
 .sl.lanes .legend .key.lone::before{border-left:2px dashed var(--accent);top:-2px;bottom:-2px}
 .sl.lanes .legend .key .brk{left:5px;width:10px}
-.sl.figures-of{font-size:14px} .sl.figures-of .wide{overflow-x:auto}
-.sl.figures-of table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+.sl.figures-of{font-size:14px}
+.sl.figures-of table{border-collapse:collapse;font-variant-numeric:tabular-nums;justify-self:start}
 .sl.figures-of :is(th,td){padding:4px 14px 4px 0;border:0;border-bottom:1px solid var(--line);text-align:right;font-weight:400;
   white-space:nowrap}
 .sl.figures-of th{color:var(--quiet)} .sl.figures-of th:first-child{text-align:left}
-.sl.figures-of tbody th{color:var(--ink)}
-@media (max-width:640px){.sl.lanes{--gut:5em}}
+.sl.figures-of tbody th{color:var(--ink);white-space:normal;overflow-wrap:anywhere}
+@media (max-width:640px){.sl.lanes{--gut:5em} .sl.figures-of :is(table,tbody,tr,th,td){display:block;justify-self:auto}
+  .sl.figures-of thead{display:none} .sl.figures-of td{display:flex;justify-content:space-between;border:0;padding:2px 0}
+  .sl.figures-of td::before{content:attr(data-m);color:var(--quiet)} .sl.figures-of tr{padding-bottom:8px}
+  .sl.figures-of tbody th{border:0;font-weight:600;padding:2px 0}}
 """.replace("$MONO", MONO).replace("$SANS", SANS)
