@@ -1,8 +1,8 @@
 """Entropy: how sure a model is of each token, live or of any saved run."""
 
 from engine.models import registry
-from ui import flow, jobs, live, session
-from ui.entropy import controls, result
+from ui import flow, jobs, session
+from ui.entropy import controls, live, result
 
 session.setup()
 desk = jobs.Desk("entropy")
@@ -23,7 +23,7 @@ def changed(asked) -> None:
         flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from))
 
 
-flow.page(desk, asking, live.progress_html, result.show,
+flow.page(desk, asking, live.growing, result.show,
           "Press Run: the model answers, and every token shows how unsure the model was of it, in bits, and what else it could have been. "
           "Or choose a saved run: those of Compare hold entropies too.", kinds=("compare", "uag"))
 session.warm_up()
