@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from engine.models import registry
 from tests.networks import LLAMA3
@@ -47,11 +49,36 @@ def save(folder: Path, kind: str, seed: int = 0, **config) -> Path:
         for name, parameter in net.named_parameters():
             if parameter.ndim > 1:
                 parameter.mul_(3)
-            elif name.endswith("bias"):
+            elif name.endswith(("bias", "sinks")):
                 parameter.normal_(0, 0.5)
     net.save_pretrained(folder)
     letters(WIDTH).tokenizer.save_pretrained(folder)
     return folder
+
+
+def gpt_oss(folder: Path) -> tuple[Path, Path]:
+    """A network with learned sinks, once in transformers' names and once, its experts named and turned round, in mlx-lm's."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 10_000.0, "original_max_position_embeddings": 128, "beta_fast": 32.0, "beta_slow": 1.0,
+            "truncate": True}
+    theirs = save(folder / "theirs", "GptOss", sliding_window=8, num_local_experts=4, num_experts_per_tok=2, rope_parameters=yarn)
+    ours = Path(shutil.copytree(theirs, folder / "ours"))
+    weights = {}
+    for name, tensor in load_file(theirs / "model.safetensors").items():
+        if name.endswith("gate_up_proj"):
+            both = tensor.transpose(1, 2)
+            weights[name.replace("gate_up_proj", "gate_proj.weight")] = both[:, ::2].contiguous()
+            weights[name.replace("gate_up_proj", "up_proj.weight")] = both[:, 1::2].contiguous()
+        elif name.endswith("gate_up_proj_bias"):
+            weights[name.replace("gate_up_proj_bias", "gate_proj.bias")] = tensor[:, ::2].contiguous()
+            weights[name.replace("gate_up_proj_bias", "up_proj.bias")] = tensor[:, 1::2].contiguous()
+        elif name.endswith("down_proj"):
+            weights[name + ".weight"] = tensor.transpose(1, 2).contiguous()
+        elif name.endswith("down_proj_bias"):
+            weights[name.replace("down_proj_bias", "down_proj.bias")] = tensor
+        else:
+            weights[name] = tensor
+    save_file(weights, ours / "model.safetensors", {"format": "pt"})
+    return theirs, ours
 
 
 def load(folder: Path, backend: str = "mlx", dtype: str = "float32"):

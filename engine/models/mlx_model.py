@@ -21,7 +21,7 @@ from mlx_lm import utils as mlx_lm
 from mlx_lm.models.cache import KVCache, RotatingKVCache, create_attention_mask, make_prompt_cache
 
 from engine.errors import RequestError
-from engine.models import cost, metal, mlx_config, packed, weights
+from engine.models import cost, metal, mlx_attention, mlx_config, packed, weights
 from engine.models.mlx_copy_head import CopyHead, CopySession
 from engine.models.source import Source
 from engine.numerics import mlx as numerics
@@ -97,15 +97,7 @@ class MlxSession:
         return self._inner.length
 
     def feed(self, ids: Sequence[int] | mx.array, last: int) -> mx.array | None:
-        model = self.model
-        if not isinstance(ids, mx.array):
-            ids = mx.array(list(ids), dtype=mx.int32)
-        context = model.facts.context
-        if context and self.length + len(ids) > context:
-            raise RequestError(f"{model.facts.title} reads at most {context} tokens; {self.length + len(ids)} were asked for.")
-        if model.to_draft is not None:
-            ids = model.to_draft[mx.minimum(ids, len(model.to_draft) - 1)]
-        return self._inner.feed(ids, last)
+        return self._inner.feed(self.model.own_ids(ids, self.length), last)
 
     def rewind(self, count: int) -> None:
         if not 0 <= count <= self.length:
@@ -144,9 +136,20 @@ class MlxModel:
         inner: Any = NetworkSession(self.network, self._rows)
         return MlxSession(self, CopySession(inner, self.copies, capacity or 256) if self.copies else inner)
 
-    def attention(self, ids: Sequence[int], progress: Callable[[float], bool] = lambda share: False) -> Sums | None:
-        from engine.models import mlx_attention
+    def caches(self) -> list[Any]:
+        return caches(self.network)
 
+    def own_ids(self, ids: Sequence[int] | mx.array, before: int = 0) -> mx.array:
+        """Ids as the network reads them, on its device. RequestError if the text, `before` tokens and these, passes the context."""
+        if not isinstance(ids, mx.array):
+            ids = mx.array(list(ids), dtype=mx.int32)
+        context = self.facts.context
+        if context and before + len(ids) > context:
+            raise RequestError(f"{self.facts.title} reads at most {context} tokens; {before + len(ids)} were asked for.")
+        return ids if self.to_draft is None else self.to_draft[mx.minimum(ids, len(self.to_draft) - 1)]
+
+    def attention(self, ids: Sequence[int], progress: Callable[[float], bool] = lambda share: False) -> Sums | None:
+        """Per-key attention of one prompt; see `engine.models.base.Model`."""
         return mlx_attention.sums(self, ids, progress)
 
     def synchronise(self) -> None:
