@@ -29,6 +29,7 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 MODEL = "bundled:smollm2-135m"
 LENGTHS = (50, 100, 200, 400, 800, 2000)  # content tokens of prompts cut from longer texts
 THRESHOLDS = tuple(round(0.1 * i, 1) for i in range(10, 151))
+PROVENANCE = ("model", "revision", "dtype", "backend")
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # over prompts
 
 
@@ -81,40 +82,40 @@ def measure(data: Path, checkpoint: Path, dtype: str) -> dict:
                  f"{n}.share": s.share, f"{n}.typical": s.typical_judged, f"{n}.ids": np.array(prompt.ids), f"{n}.genre": np.array(genre)}
         np.savez_compressed(checkpoint, **kept)
         print(f"{n + 1} of {len(asked)}: {genre}, {len(prompt.ids)} tokens", flush=True)
-    facts = model.facts
-    return {"model": facts.title, "revision": facts.revision, "dtype": facts.dtype, "backend": f"{facts.backend} {facts.backend_version}"}
+    f = model.facts
+    return dict(zip(PROVENANCE, (f.title, f.revision, f.dtype, f"{f.backend} {f.backend_version}")))
 
 
 def curve(checkpoint: Path, provenance: dict) -> dict:
+    """What null.json holds. Shares are of content tokens: pooled over all, and as quantiles over prompts."""
     kept = np.load(checkpoint)
     count = len([k for k in kept if k.endswith(".judged")])
     content = [~kept[f"{n}.structural"] for n in range(count)]
     genres = [str(kept[f"{n}.genre"]) for n in range(count)]
-    made: dict = {"made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **provenance,
-                  "prompts": count, "content_tokens": int(sum(c.sum() for c in content)),
-                  "shortest": int(min(c.sum() for c in content)), "longest": int(max(c.sum() for c in content)),
-                  "genres": {g: genres.count(g) for g in sorted(set(genres))}, "most": MOST, "thresholds": list(THRESHOLDS)}
+    tokens = int(sum(c.sum() for c in content))
+    points: list[dict] = [{"threshold": t} for t in THRESHOLDS]
+    chosen, scores = {}, {}
     for name, key in (("corrected", "judged"), ("plain", "z")):
-        scores = [kept[f"{n}.{key}"][c] for n, c in enumerate(content)]
-        undefined = int(sum(np.isnan(s).sum() for s in scores))
-        each = np.array([[np.mean(s >= t) for t in THRESHOLDS] for s in scores])  # NaN is never above a threshold
-        pooled = np.array([sum((s >= t).sum() for s in scores) for t in THRESHOLDS]) / made["content_tokens"]
-        made[name] = {"share": [round(float(v), 6) for v in pooled], "undefined_tokens": undefined,
-                      "prompt_mean": [round(float(v), 6) for v in each.mean(axis=0)],
-                      "prompt_quantiles": {str(q): [round(float(v), 6) for v in np.quantile(each, q, axis=0)] for q in QUANTILES}}
-        made[name]["threshold"] = choose(THRESHOLDS, pooled)
-    made["threshold"] = made["corrected"]["threshold"]
-    at = made["threshold"]
-    flagged = [(kept[f"{n}.judged"][c] >= at).sum() for n, c in enumerate(content)]
-    made["at_threshold"] = {
-        "share": round(float(sum(flagged) / made["content_tokens"]), 6), "prompts_with_a_sink": int(sum(f > 0 for f in flagged)),
-        "by_genre": {g: _share(g, genres, flagged, content) for g in made["genres"]}}
-    return made
-
-
-def _share(genre: str, genres: list[str], flagged: list[int], content: list[np.ndarray]) -> float:
-    mine = [n for n, g in enumerate(genres) if g == genre]
-    return round(float(sum(flagged[n] for n in mine) / sum(content[n].sum() for n in mine)), 6)
+        scores[name] = [kept[f"{n}.{key}"][c] for n, c in enumerate(content)]
+        each = np.array([[np.mean(s >= t) for t in THRESHOLDS] for s in scores[name]])  # NaN is never above a threshold
+        pooled = [float(sum((s >= t).sum() for s in scores[name])) / tokens for t in THRESHOLDS]
+        chosen[name] = choose(THRESHOLDS, pooled)
+        for point, share, row in zip(points, pooled, each.T):
+            point |= {f"share_{name}": round(share, 6), f"prompts_{name}": [round(float(q), 6) for q in np.quantile(row, QUANTILES)]}
+    at = chosen["corrected"]
+    flagged = [int((s >= at).sum()) for s in scores["corrected"]]
+    genre = {g: [n for n, other in enumerate(genres) if other == g] for g in sorted(set(genres))}
+    rows = [{"genre": g, "prompts": len(mine), "tokens": int(sum(content[n].sum() for n in mine)), "flagged": sum(flagged[n] for n in mine)}
+            for g, mine in genre.items()]
+    share, made = sum(flagged) / tokens, datetime.date.today().isoformat()
+    return {
+        "threshold": at, "threshold_plain": chosen["plain"], "most": MOST, "made": made, **provenance, "prompts": count, "content_tokens": tokens,
+        "shortest": int(min(c.sum() for c in content)), "longest": int(max(c.sum() for c in content)), "share": round(share, 6),
+        "unscored_tokens": int(sum(np.isnan(s).sum() for s in scores["corrected"])), "prompts_with_a_sink": sum(f > 0 for f in flagged),
+        "sentence": f"At threshold {at:g} {share:.1%} of {tokens:,} content tokens of ordinary text are flagged, in {count} prompts of {len(genre)} "
+                    f"kinds, English and Polish, read by {provenance['model']} in {provenance['dtype']} on {made}; {at:g} is the smallest with "
+                    f"at most {MOST:.0%}.",
+        "quantiles": list(QUANTILES), "genres": rows, "curve": points}
 
 
 def main() -> None:
@@ -126,12 +127,12 @@ def main() -> None:
     a = p.parse_args()
     if a.only_choose:
         old = json.loads(PATH.read_text(encoding="utf-8"))
-        provenance = {key: old[key] for key in ("model", "revision", "dtype", "backend")}
+        provenance = {key: old[key] for key in PROVENANCE}
     else:
         provenance = measure(a.data, a.checkpoint, a.dtype)
     made = curve(a.checkpoint, provenance)
     PATH.write_text(json.dumps(made, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    print(f"threshold {made['threshold']}: {made['at_threshold']['share']:.2%} of {made['content_tokens']:,} content tokens of {made['prompts']} prompts")
+    print(made["sentence"])
 
 
 if __name__ == "__main__":

@@ -187,6 +187,12 @@ def _view(item: SinkItem, args) -> SinkView:
     return view(item, args.threshold, args.layers, args.heads, not args.include_structural, not args.no_edge_correction)
 
 
+def _check_chosen(args, facts: dict[str, Any]) -> None:
+    for what, chosen, count in (("layer", args.layers, facts.get("layers")), ("head", args.heads, facts.get("heads"))):
+        if chosen and count and chosen[-1] >= count:
+            raise RequestError(f"There is no {what} {next(i for i in chosen if i >= count)}; the model has {what}s 0 to {count - 1}.")
+
+
 def _read(asked: SinksRequest, args) -> SinksRun:
     """Read the prompts; Ctrl-C asks it to stop once they are being read, and ends the program before that."""
     with quiet(args.debug) as terminal, Progress(terminal) as progress:
@@ -194,6 +200,7 @@ def _read(asked: SinksRequest, args) -> SinksRun:
 
         progress.say("Looking for the model", now=True)
         source.require(asked.model)  # before torch, which takes seconds to import
+        _check_chosen(args, source.config(asked.model))
         from engine.attention import run as analysis
 
         with stopping() as (stop, arm):
