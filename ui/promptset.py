@@ -84,7 +84,8 @@ def _file(prefix: str, most: int) -> PromptSet | None:
         keep("path", prefix=prefix)
     source = st.session_state.get(held)
     if source is None:
-        _quiet("No file yet. In a table the columns for prompt, label and category are found by their names and can be changed.")
+        _quiet(f"No file yet: TXT, CSV, TSV, JSONL, JSON or Parquet of up to {LIMIT_MB} MB, a larger Parquet file by its path. In a table "
+               "the columns for prompt, label and category are found by their names and can be changed.")
         return None
     name, mark, content, path = source
     if given is None or content is None:  # else the uploader itself shows the file, with a cross to remove it
