@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Callable, Iterator
 
 from engine import prompts
+from engine.attention.peak import measure_peak
 from engine.attention.structural import structural
 from engine.errors import RequestError
 from engine.machine import machine
@@ -86,15 +87,17 @@ def read(model: Model, item: SinkItem, progress: Callable[[float], bool] = lambd
     model.synchronise()
     start = time.perf_counter()
     try:
-        sums = model.attention(item.prompt.ids, progress)
-        model.synchronise()
+        with measure_peak(model.facts.device) as peak:
+            sums = model.attention(item.prompt.ids, progress)
+            model.synchronise()
+        seconds = time.perf_counter() - start
     except RequestError as e:
         return replace(item, refused=str(e))
     except (MemoryError, RuntimeError) as e:
         if isinstance(e, RuntimeError) and "memory" not in str(e).lower():
             raise
         return replace(item, refused=f"There was not enough memory for this prompt of {len(item.prompt.ids):,} tokens; shorten it.")
-    return None if sums is None else replace(item, seconds=time.perf_counter() - start, sums=sums)
+    return None if sums is None else replace(item, seconds=seconds, peak_extra_bytes=peak.extra_bytes, sums=sums)
 
 
 def assemble(model: Model, request: SinksRequest, items: tuple[SinkItem, ...], status: str) -> SinksRun:
