@@ -1,0 +1,115 @@
+"""Card, stepper, charts and files of a strategy run."""
+
+import csv
+import dataclasses
+import io
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+import zipfile
+
+import pytest
+
+from engine.analysis.uag import figures
+from engine.models import presets
+from engine.trace import Prompt, UagItem, from_json
+from engine.trace.uag import CAUSES
+from tests.sample_uag import sample_uag
+from ui.polish import charts, stepper
+from ui.polish.card import caption, card_html
+from ui.polish.takeaway import takeaway
+from ui.takeaway import zip_all
+
+HOSTILE = "<script>alert(1)</script>\"'&$x$ \x00\u202e"
+
+
+@pytest.fixture(scope="module")
+def run():
+    made = sample_uag(notes=(HOSTILE,))
+    return dataclasses.replace(made, tokens={**made.tokens, 100: HOSTILE.encode().hex()}, draft_tokens={**made.draft_tokens, 500: HOSTILE.encode().hex()})
+
+
+def plain(html: str) -> str:
+    return re.sub(r"<[^>]+>", "", html)
+
+
+def test_every_cell_stands_with_its_counts(run):
+    f = figures(run)
+    text = plain(card_html(run, f))
+    for row in f.rows:
+        assert f"{row.acceptance.above:,} of {row.acceptance.below:,} candidates" in text
+        assert f"of {row.draft_acceptance.below:,} draft tokens" in text
+    for cause in CAUSES:
+        assert f"({sum(r.causes[cause] for r in f.rows):,})" in text
+    assert "95 %" in text and "Student" in text and "<script" not in card_html(run, f)
+
+
+def test_the_caption_says_what_was_run(run):
+    words = caption(run)
+    for part in ("verifier SmolLM2-135M-Instruct", "strategies none, naive, context, tli; k 2, 4; p 5", "2 prompts", "no chat template", "2026-12-01"):
+        assert part in words
+
+
+def test_demonstration_models_say_that_they_are(run):
+    facts = {role: dataclasses.replace(m, name=f"bundled:polish-{role}") for role, m in run.models.items()}
+    bundled = dataclasses.replace(run, models=facts)
+    assert presets.DEMONSTRATION in card_html(bundled, figures(bundled)) and presets.DEMONSTRATION not in card_html(run, figures(run))
+
+
+def test_the_stepper_shows_both_lanes_and_the_cause(run):
+    for item in run.items:
+        for result in item.results:
+            assert stepper.round_count(result) == len(result.answer.rounds)
+            for n, one in enumerate(result.answer.rounds):
+                html = stepper.round_html(run, result, n)
+                assert "<script" not in html and (one.cause is None) == ("Refused because" not in html)
+                if one.cause:
+                    assert f"<b>{one.cause}</b>" in html
+                assert html.count(" t a\"") + html.count("class=\"t a\"") == one.accepted
+                assert ("cut for the verifier" in html) == bool(one.proposed) and ("draft said" in html) == bool(one.draft_ids)
+
+
+def test_letters_with_diacritics_are_outlined():
+    assert stepper.marked("<gęś>") == "&lt;g<b>ę</b><b>ś</b>&gt;"
+    assert stepper.marked("a\u0328x") == "<b>a\u0328</b>x"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["card", *charts.FIGURES])
+def test_every_picture_is_well_formed_and_holds_the_caption(run, name, theme):
+    svg = takeaway(run).svg(name, theme)
+    said = " ".join(" ".join(ElementTree.fromstring(svg).itertext()).split())
+    for words in ("strategies none, naive, context, tli", "2026-12-01", "torch 2.13.0"):
+        assert words in said
+    assert "<script" not in svg and not re.search(r"\bnan\b|\bNone\b", said)
+
+
+def test_the_files_hold_every_round_and_every_cell(run):
+    take = takeaway(run)
+    cells = list(csv.DictReader(io.StringIO(take.tables["strategies"](), newline="")))
+    assert len(cells) == 8 and {c["strategy"] for c in cells} == {"none", "naive", "context", "tli"}
+    rounds = list(csv.DictReader(io.StringIO(take.tables["rounds"](), newline="")))
+    assert len(rounds) == sum(len(r.answer.rounds) for i in run.items for r in i.results)
+    assert sum(int(r["accepted"]) for r in rounds) == sum(int(float(c["accepted"])) for c in cells)
+    data = json.loads(take.json(), parse_constant=lambda name: pytest.fail(name))
+    assert len(data["figures"]["rows"]) == 8 and from_json(take.json()) == run
+    html = take.html()
+    assert "<script" not in html and "default-src 'none'" in html and html.rstrip().endswith("</html>")
+    archive = zipfile.ZipFile(io.BytesIO(zip_all(take)))
+    assert {"run.json", "run.html", "strategies.csv", "rounds.csv", "card.png", "acceptance.svg"} <= set(archive.namelist())
+
+
+def test_a_run_without_answers_is_drawn_as_well():
+    run = dataclasses.replace(sample_uag(), items=(UagItem(Prompt("x", ()), "a", refused="The prompt is empty."),), status="stopped")
+    f = figures(run)
+    assert "stopped" in card_html(run, f)
+    take = takeaway(run, f)
+    assert take.svg("card", "light") and take.html() and zip_all(take)
+    with pytest.raises(ValueError, match="no figure"):
+        take.svg("causes", "light")
+
+
+def test_presets_name_pairs_of_both_engines_and_say_what_fits():
+    assert {p.backend for p in presets.CROSS} == {"torch", "mlx"} and len({p.title for p in presets.CROSS}) == len(presets.CROSS)
+    big = presets.CROSS[-1]
+    assert "does not fit" in presets.words(big, 8 * 10**9) and "which fits" in presets.words(big, 64 * 10**9)
