@@ -11,7 +11,7 @@ import zipfile
 import pytest
 
 from engine.analysis.uag import figures
-from engine.models import presets
+from engine.models import cross_pairs as presets
 from engine.trace import Prompt, UagItem, from_json
 from engine.trace.uag import CAUSES
 from tests.sample_uag import sample_uag

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from engine.analysis.uag import Figures, Ratio, Row
-from engine.models.presets import DEMONSTRATION
+from engine.models.cross_pairs import DEMONSTRATION
 from engine.trace import UagRun
 from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC, DISAGREEMENT, TIE
 from ui.card import model_words, sampling_words, share, wanted

@@ -8,7 +8,7 @@ import psutil
 import streamlit as st
 
 from engine.models.device import DEVICES, DTYPES
-from engine.models.presets import CROSS, words
+from engine.models.cross_pairs import CROSS, words
 from engine.models.registry import BACKENDS, Entry
 from engine.request import Asked, UagRequest
 from engine.trace import Sampling, Settings, UagRun
