@@ -1,4 +1,4 @@
-"""`python -m engine models`: which models there are on this machine."""
+"""`python -m engine models`: which models there are on this machine, and which engines can run them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ def add_parser(subparsers) -> None:
 
 
 def run(args) -> int:
-    from engine.models.registry import listing
+    from engine.models.registry import backends, listing
 
     require_writable(args.json)
-    rows = listing()
+    rows, engines = listing(), backends()
     if args.json:
-        write_json({"models": plain_data(rows)}, args.json)
+        write_json({"models": plain_data(rows), "backends": plain_data(engines)}, args.json)
     if args.json != "-":
         print(table(rows))
+        for engine in engines:
+            if not engine.available:
+                print(printable(f"backend {engine.name} is not available: {engine.why}"))
     return 0
 
 

@@ -1,52 +1,36 @@
-"""Pairs worth trying, by name, with what their weights take: so that a person sees what fits before anything is fetched.
+"""Pairs that fit a Mac's memory, for the MLX backend: all of one family, whose sizes share a vocabulary.
 
-Sizes are of the published weights. Names are those of the model hub; nothing here was run in our tests but the bundled pairs.
+A pair's weights, packed to 4 bits (about 0.56 bytes a parameter with their scales), take at most a third of the memory, so that
+caches, the working set and the system have room beside them. The models are fetched from the hub when a run first asks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-GB = 1e9
-
 
 @dataclass(frozen=True)
 class Preset:
-    """`backend`: "torch" or "mlx". `bytes`: weights of both models. `memory`: GB of machine memory it is meant for."""
+    """`memory_gb`: the smallest machine it is meant for. `weights_gb`: both models' weights."""
 
-    title: str
+    memory_gb: int
     verifier: str
     draft: str
-    backend: str
-    bytes: float
-    memory: int
-    note: str = ""
+    weights_gb: float
+
+    @property
+    def title(self) -> str:
+        return f"{self.memory_gb} GB: {self.verifier.split('/')[-1]} with {self.draft.split('/')[-1]}"
 
 
-BIELIK_8BIT, BIELIK_4BIT = "speakleash/Bielik-11B-v2.2-Instruct-MLX-8bit", "speakleash/Bielik-11B-v2.2-Instruct-MLX-4bit"
-BIELIK, QWEN, LLAMA, BIELIK_SMALL = ("speakleash/Bielik-11B-v2.3-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", "meta-llama/Llama-3.2-1B-Instruct",
-                                     "speakleash/Bielik-1.5B-v3.0-Instruct")
-QWEN_4BIT, LLAMA_4BIT, BIELIK_SMALL_4BIT = ("mlx-community/Qwen2.5-1.5B-Instruct-4bit", "mlx-community/Llama-3.2-1B-Instruct-4bit",
-                                            "vqstudio/Bielik-1.5B-v3.0-Instruct-MLX-4bit")
-DEMONSTRATION = ("Demonstration models of a few million parameters, trained on ten megabytes of Polish. The cuts, the causes and the order of "
-                 "the strategies are those of large pairs; acceptance, speed and the text itself are not.")
-
-CROSS: tuple[Preset, ...] = (
-    Preset("Bundled: Polish draft", "bundled:polish-verifier", "bundled:polish-draft", "torch", 0.03 * GB, 8, DEMONSTRATION),
-    Preset("Bundled: general draft", "bundled:polish-verifier", "bundled:polish-draft-general", "torch", 0.03 * GB, 8, DEMONSTRATION),
-    Preset("Bielik 11B 4-bit + Qwen2.5 1.5B (MLX)", BIELIK_4BIT, QWEN_4BIT, "mlx", 7.2 * GB, 16),
-    Preset("Bielik 11B 4-bit + Llama 3.2 1B (MLX)", BIELIK_4BIT, LLAMA_4BIT, "mlx", 7.0 * GB, 16),
-    Preset("Bielik 11B 4-bit + Bielik 1.5B (MLX)", BIELIK_4BIT, BIELIK_SMALL_4BIT, "mlx", 7.2 * GB, 16),
-    Preset("Bielik 11B 8-bit + Qwen2.5 1.5B (MLX)", BIELIK_8BIT, QWEN_4BIT, "mlx", 12.8 * GB, 32),
-    Preset("Bielik 11B 8-bit + Bielik 1.5B (MLX)", BIELIK_8BIT, BIELIK_SMALL_4BIT, "mlx", 12.8 * GB, 32),
-    Preset("Bielik 11B + Bielik 1.5B", BIELIK, BIELIK_SMALL, "torch", 25.5 * GB, 48),
-    Preset("Bielik 11B + Qwen2.5 1.5B", BIELIK, QWEN, "torch", 25.4 * GB, 48),
-    Preset("Bielik 11B + Llama 3.2 1B", BIELIK, LLAMA, "torch", 24.8 * GB, 48, "Llama 3.2 is gated: accept its terms on the hub first."),
+PRESETS = (
+    Preset(8, "mlx-community/Qwen2.5-3B-Instruct-4bit", "mlx-community/Qwen2.5-0.5B-Instruct-4bit", 2.0),
+    Preset(16, "mlx-community/Qwen2.5-7B-Instruct-4bit", "mlx-community/Qwen2.5-0.5B-Instruct-4bit", 4.6),
+    Preset(32, "mlx-community/Qwen2.5-14B-Instruct-4bit", "mlx-community/Qwen2.5-1.5B-Instruct-4bit", 9.2),
 )
 
 
-def words(preset: Preset, have: int) -> str:
-    """What its weights take of this machine's `have` bytes, in a sentence."""
-    fits = "fits" if preset.bytes * 1.25 < have else "does not fit"
-    return (f"Weights of both models: {preset.bytes / GB:.2g} GB, which {fits} in this machine's {have / GB:.0f} GB "
-            f"with room for caches; meant for {preset.memory} GB and more.")
+def fitting(memory_bytes: int) -> Preset | None:
+    """The largest preset for a machine of so much memory; None for one smaller than all of them are meant for."""
+    fits = [p for p in PRESETS if memory_bytes >= 0.95 * p.memory_gb * 2**30]  # a machine tells a little less than it is sold with
+    return fits[-1] if fits else None
