@@ -139,6 +139,21 @@ def test_a_folder_or_file_needs_no_weights(pair, tmp_path):
     assert tokenizers.load(str(copy)).encode(TEXT) == tokenizers.load(pair[0]).encode(TEXT)
 
 
+def test_a_folder_that_transformers_cannot_read_is_read_by_its_file(pair, tmp_path):
+    settings = json.loads(open(pair[0] + "/tokenizer_config.json").read())
+    for name, made in (("bare", None), ("own", settings | {"tokenizer_class": "TheirTokenizer", "auto_map": {
+            "AutoTokenizer": ["theirs.TheirTokenizer", "theirs.TheirTokenizer"]}})):
+        (tmp_path / name).mkdir()
+        shutil.copy(pair[0] + "/tokenizer.json", tmp_path / name)
+        if made:
+            (tmp_path / name / "tokenizer_config.json").write_text(json.dumps(made))
+            (tmp_path / name / "theirs.py").write_text("raise SystemExit('their code was run')")
+        assert tokenizers.load(str(tmp_path / name)).encode(TEXT) == tokenizers.load(pair[0]).encode(TEXT)
+    (tmp_path / "bare" / "tokenizer.json").write_text("{broken")
+    with pytest.raises(RequestError, match="tokenizer of bare cannot be read"):
+        tokenizers.load(str(tmp_path / "bare"))
+
+
 def test_a_draft_reads_with_the_tokenizer_of_its_verifier(tmp_path, pair):
     for kept, lender in (("draft", pair[1]), ("again", str(tmp_path / "draft"))):
         (tmp_path / kept).mkdir()

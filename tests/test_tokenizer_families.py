@@ -27,6 +27,8 @@ TEXTS = (
     "<s> </s> <unk> <|im_end|> <|endoftext|> <|begin_of_text|> [INST] <think> <0x41>", "1234567890 3,14 10 000 zł", "�",
 )
 unicode_text = st.text(st.characters(exclude_categories=["Cs"]))
+marked = st.lists(st.sampled_from(["<|im_end|>", "</s>", "<unk>", "<|eot_id|>", "<think>", "e\u0328", "z\u0307", "▁", " ", "ż", "kot", "\n", "\x16"])
+                  ).map("".join)
 polish = st.text("aąbcćeęłnńoósśzźż ZĄĆŁÓŻŹ\n\t▁\u0328\u0301<>s/|„”😀", max_size=60)
 
 
@@ -68,12 +70,13 @@ def test_the_bytes_are_the_texts_own(family, text):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_bytes_are_the_texts_own_for_any_unicode(family):
     @settings(max_examples=150)
-    @given(unicode_text | polish)
-    @example("\u0328")
-    @example("가\u11a8\u1161")
-    @example("▁ż▁")
-    def holds(text):
-        require_exact(text, family)
+    @given(unicode_text | polish | marked, st.booleans())
+    @example("\u0328", False)
+    @example("가\u11a8\u1161", False)
+    @example("▁ż▁", False)
+    @example("e\u0328<|im_end|>z\u0307</s>\x16", True)
+    def holds(text, special):
+        require_exact(text, family, special)
     holds()
 
 

@@ -27,7 +27,7 @@ def load(name: str) -> Vocabulary:
     place = _find(name)
     title = place.parent.name if place.name == FILE else source.title(name)
     if place.is_dir():
-        return Vocabulary.load(place, title)
+        return _from_folder(place, title)
     if place.suffix.lower() == ".gguf":
         return Vocabulary.load(_from_gguf(place), title)
     return _from_file(place, title)
@@ -69,6 +69,19 @@ def _existing(name: str) -> Path | None:
         return path.absolute() if path.exists() else None
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, an unknown ~user
         return None
+
+
+def _from_folder(folder: Path, title: str) -> Vocabulary:
+    """As transformers reads it; where it cannot (no config, a class whose code is not run), its tokenizer.json as it stands."""
+    try:
+        return Vocabulary.load(folder, title)
+    except RequestError as refusal:
+        if not (folder / FILE).is_file():
+            raise
+        try:
+            return _from_file(folder / FILE, title)
+        except RequestError:
+            raise refusal from None
 
 
 def _from_file(file: Path, title: str) -> Vocabulary:
