@@ -18,7 +18,7 @@ from engine.decoding.reading import Reading
 from engine.decoding.translators import Candidates, Translator
 from engine.models.base import Model
 from engine.sampling import Uniforms
-from engine.trace import Prompt, Sampling
+from engine.trace import Prompt, Sampling, Settings
 
 WIDEST = 8  # candidates that a draft token may become, on average over a round: judging hundreds pays for nobody
 FULL = "the draft's context is full"
@@ -26,8 +26,8 @@ _BEST = Sampling()
 
 
 class Written(NamedTuple):
-    """What the draft wrote in a round. `ids`: its own, up to the first control token, which is named in `note`. The others
-    run over its draws and stay on the device."""
+    """What the draft wrote in a round. `ids`: its own, up to the first control token, which is named in `note` (and is one of
+    them only in `tli`, where it ends a text for both). The others run over its draws and stay on the device."""
 
     ids: list[int]
     drawn: list[tuple]  # distribution, verifier's id (1,), q (1,): tli only
@@ -41,11 +41,11 @@ class CrossDrafter:
     """Its cache holds a beginning of what it reads, and what it last wrote. Before it proposes it forgets everything from
     the first token on that the committed text changed, and is fed the rest."""
 
-    def __init__(self, draft: Model, verifier: Model, translator: Translator, prompts: tuple[Prompt, Prompt], limit: int,
-                 sampling: Sampling, uniforms: Uniforms, by_bytes: Mapping[tuple[bytes, bool], int]):
-        """prompts: the verifier's and the draft's, of one text. limit: tokens that the verifier's text will never pass.
-        by_bytes: `cuts.ids_by_bytes` of the draft's vocabulary."""
-        self.model, self.translator, self.limit, self.sampling, self.uniforms = draft, translator, limit, sampling, uniforms
+    def __init__(self, draft: Model, verifier: Model, translator: Translator, prompts: tuple[Prompt, Prompt], settings: Settings,
+                 uniforms: Uniforms, by_bytes: Mapping[tuple[bytes, bool], int]):
+        """prompts: the verifier's and the draft's, of one text. by_bytes: `cuts.ids_by_bytes` of the draft's vocabulary."""
+        self.model, self.translator, self.settings, self.uniforms = draft, translator, settings, uniforms
+        self.limit = len(prompts[0].ids) + settings.max_tokens  # the verifier's text will never be longer
         self.theirs, self.own, self.width, self.by_bytes = verifier.vocabulary, draft.vocabulary, verifier.width, by_bytes
         self.shared, self.usable_bits = None, None
         if translator.shared is not None:
@@ -53,7 +53,7 @@ class CrossDrafter:
             self.usable_bits = math.log2(max(len(translator.shared.verifier), 2))
         floor = len(prompts[1].ids) if prompts[1].template else len(draft.vocabulary.opening)
         self.reading = Reading(draft.vocabulary, prompts[1].ids, floor, by_bytes)
-        self.session = draft.session(len(prompts[1].ids) + 2 * (limit - len(prompts[0].ids)))
+        self.session = draft.session(len(prompts[1].ids) + 2 * settings.max_tokens)
         self._known = len(prompts[0].ids)  # tokens of the verifier's text that the draft has heard of
         self._fed: list[int] = []  # what the session holds
         self._full = False
@@ -72,6 +72,8 @@ class CrossDrafter:
         began = perf_counter()
         self._catch_up(text)
         between = perf_counter() - began
+        if self.shared is None:
+            count = self.settings.gamma  # of its own tokens; `count` is what the verifier has room for
         if self.model.facts.context is not None:
             count = min(count, self.model.facts.context - len(self.reading.ids))
         if count <= 0:
@@ -120,7 +122,7 @@ class CrossDrafter:
 
     def _write(self, text: Sequence[int], count: int) -> Written:
         """Feed the draft what it has not read, and let it write."""
-        ops, s, model, control = self.model.ops, self.sampling, self.model, self.own.control
+        ops, s, model, control = self.model.ops, self.settings.sampling, self.model, self.own.control
         named = model.support if self.shared is None else self.shared[2]  # ids that the columns stand for, where not their own
         started, inside = perf_counter(), 0.0
         uniform = None if self.shared is None else ops.uniforms_on_device(self.uniforms.take(count), model.anchor)
@@ -143,14 +145,16 @@ class CrossDrafter:
                 ops.mark(seen, id_there)
             if not model.asynchronous:  # looking costs nothing, and a draft that stops need not be asked on
                 host += ops.to_host(feed)
-                if host[-1] in control and self.shared is None:
+                if host[-1] in control:
                     break
         if model.asynchronous:  # forwards run on behind our back: the whole phase is their time
             host = ops.to_host(ops.join(tokens))
             inside = perf_counter() - started
         self._fed = self.reading.ids + host[:-1]
-        stop = len(host) if self.shared is not None else next((n for n, i in enumerate(host) if i in control), len(host))
+        stop = next((n for n, i in enumerate(host) if i in control), len(host))
         note = None if stop == len(host) else f"the draft stopped with {self.own.name(host[stop])}"
+        if self.shared is not None:  # an end token that both have is a candidate like any other
+            stop += stop < len(host)
         return Written(host[:stop], drawn, rows, columns, inside, note)
 
     def _seen(self, text: Sequence[int]) -> Any:

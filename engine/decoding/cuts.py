@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import codecs
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from engine.tokens import Vocabulary
+
+
+_tables: WeakKeyDictionary[Vocabulary, dict] = WeakKeyDictionary()  # of a large vocabulary it takes a second
 
 
 class Cut(NamedTuple):
@@ -55,14 +59,17 @@ def _alike(a: bytes, b: bytes) -> int:
 def ids_by_bytes(vocabulary: Vocabulary) -> dict[tuple[bytes, bool], int]:
     """(bytes, whether a control token) → id. Of several tokens with the same bytes it is the one spelled as it reads:
     that is what text becomes (`A`, not the byte token `<0x41>`). Tokens without bytes are left out."""
-    found: dict[tuple[bytes, bool], tuple[bool, int]] = {}
-    for token, i in vocabulary.ids_by_token().items():
-        data = vocabulary.bytes_of(i)
-        if data:
-            key, rank = (data, i in vocabulary.control), (token.replace("\u2581", " ").encode() != data, i)
-            if key not in found or rank < found[key]:
-                found[key] = rank
-    return {key: i for key, (_, i) in found.items()}
+    table = _tables.get(vocabulary)
+    if table is None:
+        found: dict[tuple[bytes, bool], tuple[bool, int]] = {}
+        for token, i in vocabulary.ids_by_token().items():
+            data = vocabulary.bytes_of(i)
+            if data:
+                key, rank = (data, i in vocabulary.control), (token.replace("\u2581", " ").encode() != data, i)
+                if key not in found or rank < found[key]:
+                    found[key] = rank
+        table = _tables[vocabulary] = {key: i for key, (_, i) in found.items()}
+    return table
 
 
 def characters(data: bytes) -> tuple[str, bytes]:

@@ -111,4 +111,4 @@ class Reading:
                 return old[begun, end, token], n + 1
             begun = max(end, 0)
         alone = self.floor <= start and (not start or self.ids[start - 1] in self.vocabulary.control)
-        return (start, 0) if alone else None
+        return (start, sum(end <= 0 for end in made.ends)) if alone else None  # without a mark that stands alone in front

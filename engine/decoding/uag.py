@@ -175,8 +175,8 @@ def _decode(made: Pair, r: Ready, way: tuple[str, int] | None, settings: Setting
     settings = replace(settings, max_tokens=min(settings.max_tokens, r.allowed), gamma=way[1] if way else settings.gamma)
     drafter = None
     if way:
-        drafter = CrossDrafter(made.draft, made.verifier, made.translators[way[0]], (r.prompt, r.draft), len(r.prompt.ids) + settings.max_tokens,
-                               settings.sampling, Uniforms(settings.sampling.seed, DRAFT_STREAM), made.by_bytes)
+        drafter = CrossDrafter(made.draft, made.verifier, made.translators[way[0]], (r.prompt, r.draft), settings,
+                               Uniforms(settings.sampling.seed, DRAFT_STREAM), made.by_bytes)
     return decode(made.verifier, drafter, r.prompt.ids, settings, stop, watch)
 
 

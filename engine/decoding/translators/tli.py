@@ -1,7 +1,8 @@
 """Token-level intersection (Timor et al. 2025): the draft draws only from tokens that both vocabularies have.
 
 Its distribution over them, renormalised, is a q over the verifier's ids, so the ratio test of speculative sampling applies
-and nothing is translated. Tokens are the same if they stand for the same bytes and are both control tokens or both not.
+and nothing is translated. Tokens are the same if they stand for the same bytes. Of control tokens only one that ends a
+text on both sides is shared: no other is ever the draft's to write.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ class Intersection:
         column = {i: n for n, i in enumerate(scored)}
         theirs = ids_by_bytes(verifier.vocabulary)
         pairs = [(column[i], i, theirs[key]) for key, i in ids_by_bytes(draft.vocabulary).items()
-                 if i in column and theirs.get(key, verifier.width) < verifier.width]
+                 if i in column and theirs.get(key, verifier.width) < verifier.width
+                 and (not key[1] or (i in draft.ends and theirs[key] in verifier.ends))]
         self.shared = Shared(*map(list, zip(*sorted(pairs)))) if pairs else Shared([], [], [])
         self._of = dict(zip(self.shared.draft, self.shared.verifier))
 
