@@ -100,8 +100,8 @@ def test_the_first_piece_and_the_rest_are_averaged_apart_with_their_counts():
     assert found[O] == {"bits": 1.0, "tokens": 1} and found["difference"] == pytest.approx(9.7 / 3 - 0.3)
     assert found["interval"] == pytest.approx(scipy.stats.ttest_ind([3, 2, 4.7], [0.5, 0.1], equal_var=False).confidence_interval(0.95))
     said = e.sentence(run, e.figures(e.trails(run)))
-    assert said == ("Mean entropy 1.9 bits over 6 tokens; 1 was above 4 bits. The first piece of a word carries 3.2 bits, "
-                    "a continuation 0.3.")
+    assert said == ("Mean entropy 1.9 bits over 6 tokens; 1 was above 4 bits. The first piece of a word carries 3.2 bits (3 tokens), "
+                    "a continuation 0.3 (2).")
 
 
 # -------------------------------------------------------------------------------------------------------------- intervals

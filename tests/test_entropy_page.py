@@ -31,8 +31,8 @@ class Answering:
                 raise RequestError(asked.prompts[0].text)
             count = len(asked.prompts)
             made = entropy_run((asked.settings.max_tokens,) * count, [p.category for p in asked.prompts])
-            items = tuple(dataclasses.replace(item, label=p.label, prompt=dataclasses.replace(item.prompt, text=p.text, system=asked.system, raw=asked.raw))
-                          for item, p in zip(made.items, asked.prompts))
+            items = tuple(dataclasses.replace(item, label=p.label, prompt=dataclasses.replace(
+                item.prompt, text=p.text, system=asked.system, raw=asked.raw)) for item, p in zip(made.items, asked.prompts))
             for n, item in enumerate(items):
                 yield Stage(f"Answering prompt {n + 1}", "plain", n + 1, count, n / count)
                 for r in item.answer.rounds:

@@ -184,7 +184,8 @@ def words(chosen: Sequence[Trail]) -> dict:
     """Mean model entropy of first pieces, continuations and tokens without a letter, each with its count; and first −
     continuation with Welch's 95 % interval, which takes tokens as independent of each other."""
     found: dict = {}
-    held = {kind: [b for t in chosen for b, p in zip(t.bits, t.pieces) if p == kind and b is not None] for kind in (FIRST, CONTINUATION, OTHER)}
+    held = {kind: [b for t in chosen for b, p in zip(t.bits, t.pieces) if p == kind and b is not None]
+            for kind in (FIRST, CONTINUATION, OTHER)}
     for kind, values in held.items():
         found[kind] = {"bits": _mean(values), "tokens": len(values)}
     a, b = held[FIRST], held[CONTINUATION]
@@ -250,7 +251,8 @@ def sentence(run: AnyRun, f: dict) -> str:
             f"{f['unsure'] or 'none'} {'was' if f['unsure'] == 1 else 'were'} above {f['unsure_bits']:g} bits.")
     first, rest = f["words"][FIRST], f["words"][CONTINUATION]
     if first["tokens"] and rest["tokens"]:
-        text += f" The first piece of a word carries {shown(first['bits'], 1)} bits, a continuation {shown(rest['bits'], 1)}."
+        text += (f" The first piece of a word carries {shown(first['bits'], 1)} bits ({counted(first['tokens'])}), "
+                 f"a continuation {shown(rest['bits'], 1)} ({rest['tokens']:,}).")
     return (lead + text[0].lower() + text[1:] if lead else text) + tail
 
 

@@ -111,7 +111,8 @@ def describe(run: EntropyRun) -> str:
     rows = [("model entropy", f"{_bits(f['entropy_bits'])}, mean of {counted(f['tokens'])}; highest {_bits(f['entropy_bits_max'])}"),
             ("sampling entropy", f"{_bits(f['sampling_entropy_bits'])}, after temperature and filters"),
             ("normalised", f"{f['normalised']:.3f}, model entropy / log2 {facts.vocabulary:,}" if f["normalised"] is not None else "n/a")]
-    rows += [(kind, f"{_bits(f['words'][kind]['bits'])} over {counted(f['words'][kind]['tokens'])}") for kind in (FIRST, CONTINUATION, OTHER)]
+    rows += [(kind, f"{_bits(f['words'][kind]['bits'])} over {counted(f['words'][kind]['tokens'])}")
+             for kind in (FIRST, CONTINUATION, OTHER)]
     if f["words"]["interval"]:
         rows.append(("first − rest", _bits(f["words"]["difference"]) + _span(f["words"]["interval"], ", tokens taken as independent")))
     if len(f["categories"]) > 1:

@@ -59,22 +59,28 @@ def key_figures(f: dict) -> list[tuple[str, str | None, str, str]]:
         ("Model entropy", bits(f["entropy_bits"]), between(f["entropy_interval"], "") + (", " if f["entropy_interval"] else "")
          + f"{counted(f['tokens'])}, highest {shown(f['entropy_bits_max'])}",
          "Of the raw softmax, before temperature and filters: −Σ p log₂ p. 0 is certain, 1 bit two equal choices, 4 bits sixteen."),
-        ("Sampling entropy", bits(f["sampling_entropy_bits"]), counted(f["sampling_tokens"]) if f["sampling_tokens"] else "not recorded in this run",
+        ("Sampling entropy", bits(f["sampling_entropy_bits"]),
+         counted(f["sampling_tokens"]) if f["sampling_tokens"] else "not recorded in this run",
          "Of the distribution the token was drawn from: after repetition penalty, temperature, top-k, top-p and min-p. Greedy: 0."),
         ("Normalised", None if f["normalised"] is None else f"{f['normalised']:.3f}", "of the usable vocabulary",
          "Model entropy / log₂(usable vocabulary): 1 is every token equally likely. The same rule for every model."),
-        (f"Above {f['unsure_bits']:g} bits", f"{f['unsure']:,}", f"of {counted(f['tokens'])}" + (f", {share(f['unsure'] / f['tokens'])}" if f["tokens"] else ""),
+        (f"Above {f['unsure_bits']:g} bits", f"{f['unsure']:,}",
+         f"of {counted(f['tokens'])}" + (f", {share(f['unsure'] / f['tokens'])}" if f["tokens"] else ""),
          f"Tokens at which the model was as unsure as between {2 ** f['unsure_bits']:.0f} equal choices or more."),
         ("First piece of a word", bits(w[FIRST]["bits"]), counted(w[FIRST]["tokens"]),
          "Mean model entropy of tokens with which a word begins: here the model commits to a word."),
-        ("Continuation", bits(w[CONTINUATION]["bits"]), counted(w[CONTINUATION]["tokens"]), "Mean model entropy of tokens that go on inside a word."),
+        ("Continuation", bits(w[CONTINUATION]["bits"]), counted(w[CONTINUATION]["tokens"]),
+         "Mean model entropy of tokens that go on inside a word."),
         ("First − continuation", bits(w["difference"]), between(w["interval"], "too few for an interval"),
-         "Difference of the two means; Welch's 95 % interval takes tokens as independent of each other, which those of one text are not quite."),
+         "Difference of the two means; Welch's 95 % interval takes tokens as independent of each other, which those of one text "
+         "are not quite."),
     ]
     if d["judged"]:
         rows += [
-            ("Draft entropy, accepted", bits(d["accepted_bits"]), counted(d["accepted"]), "Mean entropy of the draft's own distribution where its token was accepted."),
-            ("Draft entropy, rejected", bits(d["rejected_bits"]), counted(d["rejected"]), "The same where its token was judged and refused. Discarded tokens are left out."),
+            ("Draft entropy, accepted", bits(d["accepted_bits"]), counted(d["accepted"]),
+             "Mean entropy of the draft's own distribution where its token was accepted."),
+            ("Draft entropy, rejected", bits(d["rejected_bits"]), counted(d["rejected"]),
+             "The same where its token was judged and refused. Discarded tokens are left out."),
         ]
     return rows
 
@@ -83,7 +89,8 @@ def figures_html(f: dict) -> str:
     cells = []
     for name, figure, remark, meaning in key_figures(f):
         value = escape(figure) if figure is not None else f'<abbr title="{escape(remark)}">n/a</abbr>'
-        cells.append(f'<div><dt><abbr title="{escape(meaning)}">{escape(name)}</abbr></dt><dd>{value}<small>{escape(remark)}</small></dd></div>')
+        cells.append(f'<div><dt><abbr title="{escape(meaning)}">{escape(name)}</abbr></dt>'
+                     f"<dd>{value}<small>{escape(remark)}</small></dd></div>")
     return f'<dl class="figures">{"".join(cells)}</dl>'
 
 

@@ -19,13 +19,16 @@ from ui.theme import MONO, chart_config, colours
 
 BRUSHED = 48  # tokens the detail shows before anybody brushes: their labels just fit
 # Labels of the vertical axis within the plot: Streamlit makes each part as wide as the page, with no room beside it.
-INSIDE = dict(labelExpr="datum.value == 0 ? '' : datum.label + (datum.value == 1 ? ' bit' : ' bits')", labelAlign="left", labelBaseline="bottom",
-              labelPadding=-4, ticks=False, domain=False, minExtent=0, maxExtent=0)
+INSIDE = dict(labelExpr="datum.value == 0 ? '' : datum.label + (datum.value == 1 ? ' bit' : ' bits')", labelAlign="left",
+              labelBaseline="bottom", labelPadding=-4, ticks=False, domain=False, minExtent=0, maxExtent=0)
 SERIES = ("model entropy", "sampling entropy")
 
 
-def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = "light"):
-    """Both entropies token by token: all of the answer above, with a brush, and what is brushed below with its tokens named."""
+def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = "light", still: bool = False):
+    """Both entropies token by token: all of the answer above, with a brush, and what is brushed below with its tokens named.
+
+    `still`: for a picture, in which nothing can be brushed.
+    """
     rows = _rows(run, trail)
     if not rows:
         return None
@@ -33,14 +36,16 @@ def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = 
     sampled = any(r["sampling"] is not None for r in rows)
     named = SERIES if sampled else SERIES[:1]
     highest = max(rows, key=lambda r: r["model"] if r["model"] is not None else -1)
-    words_ = (f"The model was least sure at token {highest['at']}, {highest['token']}: {shown(highest['model'])} bits. "
-              "Drag over the upper chart to choose what the lower one shows; double-click to see all.")
+    said = f"The model was least sure at token {highest['at']}, {highest['token']}: {shown(highest['model'])} bits. "
+    said += f"Below: the first {min(BRUSHED, len(rows))} tokens." if still else \
+        "Drag over the upper chart to choose what the lower one shows; double-click to see all."
     if not sampled:
-        words_ += " Sampling entropy was not recorded in this run."
+        said += " Sampling entropy was not recorded in this run."
     data = alt.Data(values=rows)
     brush = alt.selection_interval(name="brush", encodings=["x"], **({"value": {"x": [0.5, BRUSHED + 0.5]}} if len(rows) > BRUSHED else {}))
-    colour = alt.Color("series:N", scale=alt.Scale(domain=list(named), range=[c.accent, c.faint]), legend=alt.Legend(title=None, symbolType="stroke"))
-    dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=list(named), range=[[1, 0], [4, 3]]), legend=alt.Legend(title=None))
+    legend = alt.Legend(title=None, symbolType="stroke")
+    colour = alt.Color("series:N", scale=alt.Scale(domain=list(named), range=[c.accent, c.faint]), legend=legend)
+    dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=list(named), range=[[1, 0], [4, 3]]), legend=legend)
     fields = ["model", "sampling"] if sampled else ["model"]
     name = "datum.series == 'model' ? 'model entropy' : 'sampling entropy'"
 
@@ -49,16 +54,18 @@ def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = 
 
     overview = folded(alt.Chart(data)).mark_line(strokeWidth=1.2, interpolate="linear").encode(
         x=alt.X("at:Q", title="token", scale=alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False), axis=alt.Axis(tickMinStep=1, format="d")),
-        y=alt.Y("bits:Q", title=None, axis=alt.Axis(tickCount=3, **INSIDE)), color=colour, strokeDash=dash).add_params(brush).properties(height=70)
+        y=alt.Y("bits:Q", title=None, axis=alt.Axis(tickCount=3, **INSIDE)), color=colour, strokeDash=dash)
+    overview = overview.add_params(brush).properties(height=70)
     x = alt.X("name:N", title="tokens brushed", sort=alt.EncodingSortField("at", op="min"),
               axis=alt.Axis(labelAngle=-90, labelLimit=90, labelOverlap="greedy", ticks=False, labelFont=MONO, labelFontSize=10))
-    shown_ = folded(alt.Chart(data).transform_filter(brush)).encode(
+    below = folded(alt.Chart(data).transform_filter(brush)).encode(
         x=x, y=alt.Y("bits:Q", title=None, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5, **INSIDE)), color=colour,
         tooltip=[alt.Tooltip("token:N"), alt.Tooltip("at:Q", title="place"), alt.Tooltip("series:N"), alt.Tooltip("bits:Q", format=".2f"),
                  alt.Tooltip("top:N", title="best")])
     rule = alt.Chart(alt.Data(values=[dict(bits=UNSURE)])).mark_rule(color=c.faint, strokeDash=[2, 3]).encode(y="bits:Q")
-    detail = alt.layer(rule, shown_.mark_line(strokeWidth=1.6).encode(strokeDash=dash), shown_.mark_point(size=26, filled=True, opacity=1)).properties(height=170)
-    title = alt.TitleParams("Entropy, token by token", subtitle=textwrap.wrap(words_, 50))
+    detail = alt.layer(rule, below.mark_line(strokeWidth=1.6).encode(strokeDash=dash), below.mark_point(size=26, filled=True, opacity=1))
+    detail = detail.properties(height=170)
+    title = alt.TitleParams("Entropy, token by token", subtitle=textwrap.wrap(said, 50))
     sides = dict(left=0, right=0, top=6, bottom=6)  # the parts are as wide as the page already
     return alt.vconcat(overview, detail, spacing=14, title=title, padding=sides).configure(**chart_config(theme))
 
@@ -71,7 +78,8 @@ def _rows(run: AnyRun, trail: Trail) -> list[dict]:
         token = label(trail.bytes[i], trail.special[i])[:16]
         best = "  ".join(f"{label(bytes.fromhex(run.tokens.get(t, '')), t in special)} {number(p)}"
                          for t, p in (trail.answer.top[i] if i < len(trail.answer.top) else ()))
-        rows.append(dict(at=i + 1, name=f"{token} {i + 1}", token=token, model=_round(trail.bits[i]), sampling=_round(trail.sampling_bits[i]), top=best))
+        rows.append(dict(at=i + 1, name=f"{token} {i + 1}", token=token, model=_round(trail.bits[i]),
+                         sampling=_round(trail.sampling_bits[i]), top=best))
     return rows if any(r["model"] is not None for r in rows) else []
 
 
@@ -94,9 +102,11 @@ def words_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str =
     said += " n: tokens."
     c = colours(theme)
     top = max(r["bits"] for r in rows)
-    x = alt.X("bits:Q", title="mean model entropy, bits", scale=alt.Scale(domain=[0, max(top * 1.6, 0.5)], nice=False), axis=alt.Axis(tickCount=5))
+    x = alt.X("bits:Q", title="mean model entropy, bits", axis=alt.Axis(tickCount=5),
+              scale=alt.Scale(domain=[0, max(top * 1.6, 0.5)], nice=False))
     y = alt.Y("kind:N", title=None, sort=[FIRST, CONTINUATION, OTHER], axis=alt.Axis(domain=False, ticks=False, minExtent=84))
-    base = alt.Chart(alt.Data(values=rows)).encode(x=x, y=y, tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("bits:Q", format=".3f"), alt.Tooltip("tokens:Q")])
+    base = alt.Chart(alt.Data(values=rows)).encode(
+        x=x, y=y, tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("bits:Q", format=".3f"), alt.Tooltip("tokens:Q")])
     bars = base.mark_bar(height=20, cornerRadiusEnd=2).encode(
         color=alt.Color("kind:N", legend=None, scale=alt.Scale(domain=[FIRST, CONTINUATION, OTHER], range=[c.accent, c.accepted, c.neutral])))
     return finish(bars + base.mark_text(align="left", dx=6).encode(text="said:N"), theme, "Where the model commits", said, 110)
@@ -148,13 +158,15 @@ def judged_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str 
     rows = [dict(kind="accepted" if good else "rejected", bits=round(h, 4)) for h, good in pairs[::step]]
     means = [dict(kind=kind, bits=f[f"{kind}_bits"], said=f"mean {shown(f[f'{kind}_bits'])}, {counted(f[kind])}")
              for kind in ("accepted", "rejected") if f[kind]]
-    said = " ".join(f"Draft tokens that were {m['kind']} had {shown(m['bits'])} bits of draft entropy in the mean ({m['said'].split(', ')[1]})." for m in means)
+    said = " ".join(f"Draft tokens that were {m['kind']} had {shown(m['bits'])} bits of draft entropy in the mean "
+                    f"({counted(f[m['kind']])})." for m in means)
     domain = ["accepted", "rejected"]
     y = alt.Y("kind:N", title=None, sort=domain, axis=alt.Axis(domain=False, ticks=False, minExtent=64))
     wide = max(h for h, _ in pairs) or 1.0
     scale_ = alt.Scale(domain=[0, wide * 1.05])
     ticks = alt.Chart(alt.Data(values=rows)).mark_tick(thickness=1, size=26, opacity=0.45).encode(
-        x=alt.X("bits:Q", title="draft entropy, bits", scale=scale_), y=y, tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("bits:Q", format=".2f")],
+        x=alt.X("bits:Q", title="draft entropy, bits", scale=scale_), y=y,
+        tooltip=[alt.Tooltip("kind:N"), alt.Tooltip("bits:Q", format=".2f")],
         color=alt.Color("kind:N", legend=None, scale=alt.Scale(domain=domain, range=[c.accent, c.ink])))
     base = alt.Chart(alt.Data(values=means)).encode(y=y, x=alt.X("bits:Q", scale=scale_))
     marks = base.mark_tick(thickness=3, size=40, color=c.ink)

@@ -13,7 +13,8 @@ from ui.session import keep, put, remembered
 PREFIX = "entropy"
 DEFAULT = "Explain photosynthesis step by step."
 DEFAULTS = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "penalty": 1.0, "seed": 0, "tokens": 96}
-SAMPLING = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "penalty": "repetition_penalty", "seed": "seed"}
+SAMPLING = {"temperature": "temperature", "top_k": "top_k", "top_p": "top_p", "min_p": "min_p", "penalty": "repetition_penalty",
+            "seed": "seed"}  # control → field
 NUMBER = 122  # pixels: five of these and a popover make one row at 1280, two at 390
 
 
@@ -31,7 +32,8 @@ def method() -> Settings:
     """Sampling and length."""
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         greedy = st.session_state.get(f"{PREFIX}.temperature", DEFAULTS["temperature"]) == 0
-        st.number_input("Temp. · greedy" if greedy else "Temperature", 0.0, 2.0, step=0.1, format="%.2f", key=_key("temperature"), width=NUMBER,
+        st.number_input("Temp. · greedy" if greedy else "Temperature", 0.0, 2.0, step=0.1, format="%.2f", key=_key("temperature"),
+                        width=NUMBER,
                         help="0 is greedy: always the likeliest token, and sampling entropy is 0. Model entropy does not depend on it.")
         st.number_input("top-p", 0.01, 1.0, step=0.05, format="%.2f", key=_key("top_p"), width=NUMBER,
                         help="Draw only from the likeliest tokens that together hold this share of probability. 1 is off. Greedy ignores it.")

@@ -36,7 +36,8 @@ def saved(desk: Desk) -> None:
     desk.settle(view)  # a run that has just ended is the one shown
     shown, _ = desk.shown()
     here = shown.id if shown is not None else None
-    names = {s.id: f"{s.created[:16].replace('T', ' ')} · {kinds.NAMES[s.kind]} · {s.verifier} · {letters(s.name or s.prompt, 60)}" for s in runs}
+    names = {s.id: f"{s.created[:16].replace('T', ' ')} · {kinds.NAMES[s.kind]} · {s.verifier} · {letters(s.name or s.prompt, 60)}"
+             for s in runs}
     if here and here not in names:
         names[here] = here
     st.session_state[SAVED] = here
@@ -84,7 +85,7 @@ def choose(run: AnyRun, side: str, chosen: Sequence[Trail]) -> int:
     """The list of answers: one row each, sortable; tick one to see its tokens."""
     import pandas as pd
 
-    of = [figures((t,)) for t in chosen]
+    of = _kept("each", run, side, lambda: [figures((t,)) for t in chosen])
     column = st.column_config
     state = st.dataframe(
         pd.DataFrame({

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as csv_module
+import functools
 import io
 
 from engine.analysis.entropy import Trail, figures, refused, sentence, sides
@@ -10,12 +11,13 @@ from engine.trace import AnyRun, to_json
 from ui.document import CHART_WIDTH, PAGE_WIDTH, document
 from ui.entropy import picture
 from ui.entropy.card import CSS, caption, card_html
-from ui.entropy.charts import FIGURES
+from ui.entropy.charts import FIGURES, line_chart
 from ui.picture import captioned
 from ui.takeaway import Takeaway
 
 TITLES = {"card": "Card", "ribbon": "Ribbon", "line": "Entropy, token by token", "words": "Where the model commits",
           "categories": "Entropy by category", "acceptance": "Draft entropy and acceptance", "judged": "Draft entropy, accepted and rejected"}
+STILL = {**FIGURES, "line": functools.partial(line_chart, still=True)}
 COLUMNS = ("side", "answer", "category", "index", "id", "bytes", "text", "special", "state", "piece", "entropy_bits", "sampling_entropy_bits",
            "normalised", "probability", *(f"top{n}_{what}" for n in range(1, 6) for what in ("text", "probability")), "caption")
 
@@ -33,14 +35,14 @@ def takeaway(run: AnyRun, side: str | None = None, at: int = 0) -> Takeaway:
             raise ValueError("No answer of this run holds entropies, so there is no picture.")
         if name in ("card", "ribbon"):
             return getattr(picture, f"{name}_svg")(run, chosen, trail, f, theme)
-        chart = FIGURES[name](run, chosen, trail, theme) if name in FIGURES else None
+        chart = STILL[name](run, chosen, trail, theme) if name in STILL else None
         if chart is None:
             raise ValueError(f"This run has no figure “{name}”.")
         return captioned(drawn(chart, CHART_WIDTH), words, theme)
 
     empty = {"categories": len(f["categories"]) < 2, "acceptance": not f["draft"]["judged"], "judged": not f["draft"]["judged"]}
-    return Takeaway(run.id, "entropy", words, {name: title for name, title in TITLES.items() if not empty.get(name)}, svg, html=lambda: html(run, found, chosen, trail), json=lambda: json(run, found),
-                    tables={"tokens": lambda: csv(run, found)})
+    return Takeaway(run.id, "entropy", words, {name: title for name, title in TITLES.items() if not empty.get(name)}, svg,
+                    html=lambda: html(run, found, chosen, trail), json=lambda: json(run, found), tables={"tokens": lambda: csv(run, found)})
 
 
 def drawn(chart, width: int) -> str:
@@ -62,7 +64,7 @@ def html(run: AnyRun, found: dict[str, tuple[Trail, ...]], chosen: tuple[Trail, 
     cards = [card_html(run, chosen, trail, figures(chosen), count=None, prompt=True)] if trail else []
     cards += [card_html(run, (other,), other, figures((other,)), count=None, prompt=True)
               for group in found.values() for other in group if other is not trail]
-    charts = {name: drawn(chart, PAGE_WIDTH) for name, make in FIGURES.items() if trail and (chart := make(run, chosen, trail, "light"))}
+    charts = {name: drawn(chart, PAGE_WIDTH) for name, make in STILL.items() if trail and (chart := make(run, chosen, trail, "light"))}
     title = run.name or (" ".join(trail.prompt.text[:400].split())[:80] if trail else "") or run.id
     return document(title, "".join(cards), charts, CSS + ".sl.card{margin-bottom:24px}")
 
