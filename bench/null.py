@@ -15,12 +15,14 @@ import json
 import lzma
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from engine import prompts
+from engine.attention.health import POWER, share_drained
 from engine.attention.null import MOST, PATH, choose
-from engine.attention.statistics import select, z_scores
+from engine.attention.statistics import Scores, select, z_scores
 from engine.attention.structural import structural
 from engine.models import registry
 from engine.tokens import Vocabulary
@@ -107,6 +109,7 @@ def curve(checkpoint: Path, provenance: dict) -> dict:
     genre = {g: [n for n, other in enumerate(genres) if other == g] for g in sorted(set(genres))}
     rows = [{"genre": g, "prompts": len(mine), "tokens": int(sum(content[n].sum() for n in mine)), "flagged": sum(flagged[n] for n in mine)}
             for g, mine in genre.items()]
+    marks = sorted(10 * (1 - drained(kept, n, at)) ** POWER for n in range(count))
     share, made = sum(flagged) / tokens, datetime.date.today().isoformat()
     return {
         "threshold": at, "threshold_plain": chosen["plain"], "most": MOST, "made": made, **provenance, "prompts": count, "content_tokens": tokens,
@@ -115,7 +118,16 @@ def curve(checkpoint: Path, provenance: dict) -> dict:
         "sentence": f"At threshold {at:g} {share:.1%} of {tokens:,} content tokens of ordinary text are flagged, in {count} prompts of {len(genre)} "
                     f"kinds, English and Polish, read by {provenance['model']} in {provenance['dtype']} on {made}; {at:g} is the smallest with "
                     f"at most {MOST:.0%}.",
+        "health": [round(float(q), 2) for q in np.quantile(marks, QUANTILES)],
+        "health_sentence": f"Such text has a context health of {marks[0]:.1f} to {marks[-1]:.1f}, median {np.median(marks):.1f}.",
         "quantiles": list(QUANTILES), "genres": rows, "curve": points}
+
+
+def drained(kept: Any, n: int, threshold: float) -> float:
+    judged, z, typical = (kept[f"{n}.{key}"] for key in ("judged", "z", "typical"))
+    nothing = np.zeros(len(z))
+    scores = Scores(kept[f"{n}.attention"], kept[f"{n}.share"], nothing, z, judged, judged, nothing, typical, typical, None, None, None, {}, {})
+    return share_drained(scores, ~kept[f"{n}.structural"], threshold)
 
 
 def main() -> None:

@@ -164,8 +164,9 @@ def _near(sums: Sums, layers: list[int], heads: list[int], windows: list[int | N
     if whole and sums.near_mean is not None and len(set(reaches)) == 1:
         return [(1.0, reaches[0], sums.near_mean)], None
     if sums.near is None:
-        what = "all layers and heads together" if sums.near_mean is not None else "no layer"
-        return None, f"this run keeps the sums that the edge correction needs for {what} only"
+        kept = "the mean of all layers and heads" if sums.near_mean is not None else "no layer"
+        apart = ", while its layers look back differently far" if whole and sums.near_mean is not None else ""
+        return None, f"of the attention from near queries, which the edge correction needs, this run keeps {kept} only{apart}"
     return [(reaches.count(reach) / len(layers), reach, _mean_near(sums.near, [i for i, r in zip(layers, reaches) if r == reach], heads))
             for reach in sorted(set(reaches))], None
 
