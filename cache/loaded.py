@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 import psutil
 
 from engine.errors import RequestError
+from engine.models.registry import settled
 
 if TYPE_CHECKING:  # the loader brings torch along, which no first screen waits for
     from engine.models.base import Model
@@ -70,7 +71,7 @@ class Loaded:
 
         A later `get` may close it. Whoever works with several at once, or lets others load meanwhile, takes `using`.
         """
-        return self._get((name, backend, device, dtype)).model
+        return self._get((name, settled(backend), device, dtype)).model
 
     @contextmanager
     def using(self) -> Iterator[Callable[..., Model]]:
@@ -82,7 +83,7 @@ class Loaded:
         held: list[_Entry] = []
 
         def get(name: str, backend: str = "torch", device: str = "auto", dtype: str = "auto") -> Model:
-            entry = self._get((name, backend, device, dtype), held)
+            entry = self._get((name, settled(backend), device, dtype), held)
             return entry.model
 
         try:

@@ -18,7 +18,7 @@ class CompareRequest:
     system: str | None = None
     raw: bool = False
     settings: Settings = Settings()
-    backend: str = "torch"
+    backend: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
 
@@ -40,7 +40,7 @@ class SinksRequest:
     model: str
     system: str | None = None
     raw: bool = False
-    backend: str = "torch"
+    backend: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
 
@@ -54,7 +54,7 @@ class EntropyRequest:
     system: str | None = None
     raw: bool = False
     settings: Settings = Settings()
-    backend: str = "torch"
+    backend: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
 
@@ -72,7 +72,7 @@ class UagRequest:
     system: str | None = None
     raw: bool = False
     settings: Settings = Settings()
-    backend: str = "torch"
+    backend: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
 

@@ -200,7 +200,7 @@ def test_the_controls_make_the_request_and_the_request_the_controls(engine):
     at = app()
     widget(at, "stop_on").set_value(True)
     at = finished(run(healthy(at.run()), gamma=7, temperature=0.5, top_k=11, top_p=0.8, min_p=0.1, penalty=1.2, seed=9, tokens=32, repeats=2,
-                      device="cpu", dtype="float32", system="Be brief.", raw=True, stop_at=0.25))
+                      backend="torch", device="cpu", dtype="float32", system="Be brief.", raw=True, stop_at=0.25))
     asked = engine.asked[0]
     assert (asked.settings.gamma, asked.settings.max_tokens, asked.settings.repeats, asked.settings.entropy_stop) == (7, 32, 2, 0.25)
     assert dataclasses.astuple(asked.settings.sampling) == (0.5, 11, 0.8, 0.1, 1.2, 9)

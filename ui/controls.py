@@ -6,10 +6,12 @@ nor the mark "settings changed" could be true. Nothing runs until Run is pressed
 
 from __future__ import annotations
 
+from importlib import util
+
 import streamlit as st
 
 from engine.models.device import DEVICES, DTYPES
-from engine.models.registry import Entry
+from engine.models.registry import BACKENDS, Entry
 from engine.request import CompareRequest
 from engine.trace import Run, Sampling, Settings
 from ui.pairline import pair_html
@@ -37,7 +39,7 @@ DEFAULTS = {
     "verifier": "bundled:smollm2-135m", "draft": "bundled:smollm2-draft", "drafter": MODEL,
     "gamma": 4, "stop_on": False, "stop_at": 0.6, "ngram": 3,
     "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "penalty": 1.0, "seed": 0,
-    "tokens": 128, "repeats": 1, "device": "auto", "dtype": "auto",
+    "tokens": 128, "repeats": 1, "backend": "auto", "device": "auto", "dtype": "auto",
 }
 TYPED = "speclens.typed"  # the last text that was not a preset's
 NUMBER = 122  # pixels: six of these and their gaps make one row at 1280, two at 390
@@ -79,7 +81,7 @@ def method() -> None:
 
 def _more() -> None:
     """What is seldom changed. The label counts what is not as it comes, so that nothing set is out of sight."""
-    hidden = ("stop_on", "ngram", "top_k", "min_p", "penalty", "device", "dtype")
+    hidden = ("stop_on", "ngram", "top_k", "min_p", "penalty", "backend", "device", "dtype")
     set_here = sum(st.session_state.get(f"compare.{name}", DEFAULTS[name]) != DEFAULTS[name] for name in hidden)
     with st.popover("More settings" + (f" ({set_here} set)" if set_here else ""), key="compare.more"):
         with st.container(horizontal=True, gap="small"):
@@ -98,11 +100,20 @@ def _more() -> None:
                             help="Leave out tokens less likely than this share of the likeliest one. 0 is off. Greedy ignores it.")
             st.number_input("Repetition penalty", 0.1, 2.0, step=0.05, format="%.2f", key=_key("penalty"), width=NUMBER + 40,
                             help="Above 1, tokens that already occurred become less likely, on both sides alike. 1 is off.")
+        with st.container(horizontal=True, gap="small"):
+            engine_select(_key("backend"), NUMBER)
             st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER,
                          help="Where both models run. auto takes the fastest one this machine has.")
             st.selectbox("Precision", DTYPES, key=_key("dtype"), width=NUMBER + 20,
                          help="Number format of the weights. auto is half precision on an accelerator and on a CPU with bfloat16 "
                               "units, else float32; the card says what was used.")
+
+
+def engine_select(key: str, width: int) -> None:
+    """Which engine runs the models. Whether MLX is there is told without starting it, which takes a while."""
+    there = util.find_spec("mlx_lm") is not None
+    st.selectbox("Engine", BACKENDS, key=key, width=width, help="What runs the models. auto takes MLX on an Apple GPU, else torch."
+                 + ("" if there else " MLX is not installed here; it has builds for Apple silicon and for Linux."))
 
 
 def _prompt() -> None:
@@ -173,7 +184,7 @@ def request() -> CompareRequest:
                         sampling=sampling)
     return CompareRequest(prompt=value["prompt"], verifier=(value["verifier"] or "").strip(),
                           draft=None if lookup else (value["draft"] or "").strip(), system=value["system"] or None, raw=value["raw"],
-                          settings=settings, device=value["device"], dtype=value["dtype"])
+                          settings=settings, backend=value["backend"], device=value["device"], dtype=value["dtype"])
 
 
 def trouble(asked: CompareRequest) -> str | None:
@@ -202,8 +213,13 @@ def fill(asked: CompareRequest) -> None:
          "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
          "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "temperature": float(p.temperature), "top_k": p.top_k,
          "top_p": float(p.top_p), "min_p": float(p.min_p), "penalty": float(p.repetition_penalty), "seed": p.seed, "tokens": s.max_tokens,
-         "repeats": s.repeats, "device": asked.device, "dtype": asked.dtype}
+         "repeats": s.repeats, "backend": asked.backend, "device": asked.device, "dtype": asked.dtype}
         | ({"draft": asked.draft} if asked.draft else {}) | ({"stop_at": s.entropy_stop} if s.entropy_stop is not None else {}))
+
+
+def engines(asked, shown) -> tuple[str, str]:
+    """The engines of two requests to compare: auto is whatever ran."""
+    return shown.backend if asked.backend == "auto" else asked.backend, asked.backend if shown.backend == "auto" else shown.backend
 
 
 def changes(asked: CompareRequest, shown: CompareRequest) -> list[str]:
@@ -212,7 +228,8 @@ def changes(asked: CompareRequest, shown: CompareRequest) -> list[str]:
     pairs = [("prompt", asked.prompt, shown.prompt), ("system text", asked.system, shown.system), ("raw", asked.raw, shown.raw),
              ("verifier", asked.verifier, shown.verifier), ("draft", asked.draft, shown.draft), ("drafter", a.drafter, b.drafter),
              ("γ", a.gamma, b.gamma), ("entropy bound", a.entropy_stop, b.entropy_stop), ("tokens", a.max_tokens, b.max_tokens),
-             ("repeats", a.repeats, b.repeats), ("device", asked.device, shown.device), ("precision", asked.dtype, shown.dtype)]
+             ("repeats", a.repeats, b.repeats), ("engine", *engines(asked, shown)), ("device", asked.device, shown.device),
+             ("precision", asked.dtype, shown.dtype)]
     if a.drafter == b.drafter == "lookup":
         pairs.append(("n-gram", a.lookup_ngram, b.lookup_ngram))
     for field, name in (("temperature", "temperature"), ("top_k", "top-k"), ("top_p", "top-p"), ("min_p", "min-p"),

@@ -7,10 +7,11 @@ from typing import Sequence
 import streamlit as st
 
 from engine.models.device import DEVICES, DTYPES
-from engine.models.registry import BACKENDS, Entry
+from engine.models.registry import Entry
+from ui.controls import engine_select, engines
 from ui.session import keep, put, remembered, showable
 
-DEFAULTS = {"model": "bundled:smollm2-135m", "system": "", "raw": False, "backend": "torch", "device": "auto", "dtype": "auto"}
+DEFAULTS = {"model": "bundled:smollm2-135m", "system": "", "raw": False, "backend": "auto", "device": "auto", "dtype": "auto"}
 
 
 def draw(prefix: str, models: Sequence[Entry]) -> dict:
@@ -29,7 +30,7 @@ def draw(prefix: str, models: Sequence[Entry]) -> dict:
                          help="Instructions put before the prompt by the model's chat template. Empty means none.")
             st.checkbox("Raw: no chat template", key=remembered("raw", False, prefix), help="Read the prompt as plain text, not as a chat message.")
             with st.container(horizontal=True, gap="small"):
-                st.selectbox("Engine", BACKENDS, key=remembered("backend", "torch", prefix), width=122, help="What runs the model.")
+                engine_select(remembered("backend", "auto", prefix), 122)
                 st.selectbox("Device", DEVICES, key=remembered("device", "auto", prefix), width=122,
                              help="Where the model runs. auto takes the fastest one this machine has.")
                 st.selectbox("Precision", DTYPES, key=remembered("dtype", "auto", prefix), width=142,
@@ -47,5 +48,6 @@ def fill(prefix: str, asked) -> None:
 
 def changes(asked, shown) -> list[str]:
     """What differs between two requests, in the controls' words."""
-    names = {"model": "model", "system": "system text", "raw": "raw", "backend": "engine", "device": "device", "dtype": "precision"}
-    return [word for name, word in names.items() if getattr(asked, name) != getattr(shown, name)]
+    names = {"model": "model", "system": "system text", "raw": "raw", "device": "device", "dtype": "precision"}
+    differ = [word for name, word in names.items() if getattr(asked, name) != getattr(shown, name)]
+    return differ + (["engine"] if len(set(engines(asked, shown))) > 1 else [])

@@ -43,6 +43,10 @@ def remembered(name: str, default, prefix: str = "compare") -> str:
     key = f"{prefix}.{name}"
     if key not in st.session_state:
         st.session_state[key] = st.session_state.setdefault(MEMORY, {}).get(key, default)
+    elif not isinstance(st.session_state[key], str):
+        # Where a second pass overtakes the first before the browser has drawn the widget, the widget starts at its lowest value
+        # and sends that back, unless this pass sets it too. Not a text: it could overwrite what is being typed.
+        st.session_state[key] = st.session_state[key]
     return key
 
 

@@ -9,11 +9,12 @@ import streamlit as st
 
 from engine.models.device import DEVICES, DTYPES
 from engine.models.cross_pairs import CROSS, words
-from engine.models.registry import BACKENDS, Entry
+from engine.models.registry import Entry
 from engine.request import Asked, UagRequest
 from engine.trace import Sampling, Settings, UagRun
 from engine.trace.uag import STRATEGIES
 from ui import promptset, session
+from ui.controls import engine_select, engines
 from ui.session import keep, put, remembered
 
 PREFIX = "polish"
@@ -24,7 +25,7 @@ MEANING = {"none": "the draft's ids as they are", "naive": "draft text encoded a
            "tli": "draft restricted to shared tokens"}
 DEFAULTS = {"preset": CROSS[0].title, "verifier": CROSS[0].verifier, "draft": CROSS[0].draft, "strategies": list(STRATEGIES), "ks": [2, 4, 6],
             "prefix": 5, "temperature": 0.0, "top_p": 1.0, "seed": 0, "tokens": 48, "repeats": 1, "raw": True, "system": "",
-            "backend": "torch", "device": "auto", "dtype": "auto"}
+            "backend": "auto", "device": "auto", "dtype": "auto"}
 NUMBER = 122
 
 
@@ -77,7 +78,7 @@ def _method() -> None:
             st.text_area("System text", key=_key("system"), height=80, help="Put before the prompt by each model's own chat template. Empty means none.")
             st.checkbox("Raw: no chat template", key=_key("raw"), help="Continue the prompt as plain text. The bundled Polish models are base models.")
             with st.container(horizontal=True, gap="small"):
-                st.selectbox("Engine", BACKENDS, key=_key("backend"), width=NUMBER, help="What runs both models.")
+                engine_select(_key("backend"), NUMBER)
                 st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER, help="Where both models run.")
                 st.selectbox("Precision", DTYPES, key=_key("dtype"), width=NUMBER + 20, help="Number format of the weights; the card says what was used.")
 
@@ -95,7 +96,7 @@ def _use_preset() -> None:
     if preset is not None:
         chat = not preset.verifier.startswith("bundled:")
         put({"verifier": preset.verifier, "draft": preset.draft, "raw": not chat,
-             "backend": preset.backend if preset.backend in BACKENDS else BACKENDS[0]}, PREFIX)
+             "backend": preset.backend if chat else "auto"}, PREFIX)
 
 
 def _own() -> None:
@@ -167,6 +168,6 @@ def changes(asked: UagRequest, shown: UagRequest) -> list[str]:
     pairs = [("prompt" if len(texts[1]) < 2 else "prompts", *texts), ("verifier", asked.verifier, shown.verifier), ("draft", asked.draft, shown.draft),
              ("strategies", asked.strategies, shown.strategies), ("k", asked.ks, shown.ks), ("p", asked.prefix, shown.prefix),
              ("sampling", a.sampling, b.sampling), ("tokens", a.max_tokens, b.max_tokens), ("repeats", a.repeats, b.repeats),
-             ("raw", asked.raw, shown.raw), ("system text", asked.system, shown.system), ("engine", asked.backend, shown.backend),
+             ("raw", asked.raw, shown.raw), ("system text", asked.system, shown.system), ("engine", *engines(asked, shown)),
              ("device", asked.device, shown.device), ("precision", asked.dtype, shown.dtype)]
     return [name for name, x, y in pairs if x != y]
