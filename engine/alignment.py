@@ -155,7 +155,7 @@ def sentences(a: Alignment) -> list[str]:
         first, second = a.lanes[pair.first].title, a.lanes[pair.second].title
         total = pair.both + pair.lone
         if not total:
-            said.append(f"Neither {first} nor {second} cuts this text: it is one token for each.")
+            said.append(f"Neither {first} nor {second} cuts this text anywhere.")
             continue
         words = f"{first} and {second} agree on {pair.both:,} of {total:,} cuts ({100 * pair.both / total:.0f} %; F1 {pair.f1:.2f})"
         if a.letters:
