@@ -17,11 +17,10 @@ from engine.models.base import Model
 class Intersection:
     def __init__(self, verifier: Model, draft: Model):
         scored = range(draft.width) if draft.support is None else draft.ops.to_host(draft.support)
-        column = {i: n for n, i in enumerate(scored)}
-        theirs = ids_by_bytes(verifier.vocabulary)
+        column, width = {i: n for n, i in enumerate(scored)}, verifier.width
+        theirs, ends = ids_by_bytes(verifier.vocabulary), (frozenset(draft.ends), frozenset(verifier.ends))
         pairs = [(column[i], i, theirs[key]) for key, i in ids_by_bytes(draft.vocabulary).items()
-                 if i in column and theirs.get(key, verifier.width) < verifier.width
-                 and (not key[1] or (i in draft.ends and theirs[key] in verifier.ends))]
+                 if i in column and theirs.get(key, width) < width and (not key[1] or (i in ends[0] and theirs[key] in ends[1]))]
         self.shared = Shared(*map(list, zip(*sorted(pairs)))) if pairs else Shared([], [], [])
         self._of = dict(zip(self.shared.draft, self.shared.verifier))
 
