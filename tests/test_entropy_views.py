@@ -192,17 +192,28 @@ def test_the_line_chart_holds_both_entropies_and_a_brush_that_cuts_the_lower_par
     assert brush["select"]["encodings"] == ["x"] and brush["value"] == {"x": [0.5, BRUSHED + 0.5]}
     text = json.dumps(spec)
     assert '"filter": {"param": "brush"}' in text and "model entropy" in text and "sampling entropy" in text
+    assert text.count('"model":') == 120  # the data stand once
     short = drawn("line", entropy_run(counts=(10,), categories=("",)))
     assert "value" not in next(p for p in short["params"] if p["name"] == "brush")
 
 
 def test_no_chart_holds_more_rows_than_a_browser_likes(monkeypatch):
-    monkeypatch.setattr("ui.entropy.charts.ROWS", 300)
+    monkeypatch.setattr("ui.entropy.charts.ROWS", 300), monkeypatch.setattr("ui.entropy.charts.WINDOW", 300)
     run = sample_run(tokens=500, gamma=1, repeats=1)
     for name in FIGURES:
         spec = drawn(name, run, "Speculative, γ = 1")
         if spec is not None:
             assert max(map(len, data_of(spec))) <= 300 < ROWS
+
+
+def test_the_line_chart_of_a_long_answer_begins_where_the_ribbon_does():
+    run = entropy_run(counts=(ribbon.WINDOW + 90,), categories=("",))
+    chosen, trail = first(run)
+    spec = FIGURES["line"](run, chosen, trail, "light", start=ribbon.WINDOW).to_dict()
+    rows = next(rows for rows in data_of(spec) if "model" in rows[0])
+    assert [r["at"] for r in rows] == list(range(ribbon.WINDOW + 1, ribbon.WINDOW + 91))
+    assert f"tokens {ribbon.WINDOW + 1:,} to {ribbon.WINDOW + 90:,} of {ribbon.WINDOW + 90:,}" in " ".join(spec["title"]["subtitle"])
+    assert spec["params"][0]["value"]["x"][0] == ribbon.WINDOW + 0.5
 
 
 def test_words_and_categories_are_the_figures():

@@ -14,6 +14,7 @@ from engine.analysis.entropy import CONTINUATION, FIRST, OTHER, UNSURE, Trail, c
 from engine.tokens import label
 from engine.trace import AnyRun
 from ui.charts import HEIGHT, ROWS, draft_entropy_chart, finish
+from ui.entropy.ribbon import WINDOW
 from ui.ribbon import number
 from ui.theme import MONO, chart_config, colours
 
@@ -24,25 +25,26 @@ INSIDE = dict(labelExpr="datum.value == 0 ? '' : datum.label + (datum.value == 1
 SERIES = ("model entropy", "sampling entropy")
 
 
-def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = "light", still: bool = False):
-    """Both entropies token by token: all of the answer above, with a brush, and what is brushed below with its tokens named.
+def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = "light", start: int = 0, still: bool = False):
+    """Both entropies token by token: WINDOW tokens from `start` above, with a brush, and what is brushed below with its tokens named.
 
     `still`: for a picture, in which nothing can be brushed.
     """
-    rows = _rows(run, trail)
+    rows = _rows(run, trail, start)
     if not rows:
         return None
     c = colours(theme)
     sampled = any(r["sampling"] is not None for r in rows)
     named = SERIES if sampled else SERIES[:1]
     highest = max(rows, key=lambda r: r["model"] if r["model"] is not None else -1)
-    said = f"The model was least sure at token {highest['at']}, {highest['token']}: {shown(highest['model'])} bits. "
+    part = f"Of tokens {start + 1:,} to {start + len(rows):,} of {len(trail.ids):,} the" if len(rows) < len(trail.ids) else "The"
+    said = f"{part} model was least sure at token {highest['at']:,}, {highest['token']}: {shown(highest['model'])} bits. "
     said += f"Below: the first {min(BRUSHED, len(rows))} tokens." if still else \
         "Drag over the upper chart to choose what the lower one shows; double-click to see all."
     if not sampled:
         said += " Sampling entropy was not recorded in this run."
-    data = alt.Data(values=rows)
-    brush = alt.selection_interval(name="brush", encodings=["x"], **({"value": {"x": [0.5, BRUSHED + 0.5]}} if len(rows) > BRUSHED else {}))
+    at_first = {"value": {"x": [start + 0.5, start + BRUSHED + 0.5]}} if len(rows) > BRUSHED else {}
+    brush = alt.selection_interval(name="brush", encodings=["x"], **at_first)
     legend = alt.Legend(title=None, symbolType="stroke")
     colour = alt.Color("series:N", scale=alt.Scale(domain=list(named), range=[c.accent, c.faint]), legend=legend)
     dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=list(named), range=[[1, 0], [4, 3]]), legend=legend)
@@ -52,13 +54,14 @@ def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = 
     def folded(chart):
         return chart.transform_fold(fields, as_=["series", "bits"]).transform_filter("isValid(datum.bits)").transform_calculate(series=name)
 
-    overview = folded(alt.Chart(data)).mark_line(strokeWidth=1.2, interpolate="linear").encode(
-        x=alt.X("at:Q", title="token", scale=alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False), axis=alt.Axis(tickMinStep=1, format="d")),
+    overview = folded(alt.Chart()).mark_line(strokeWidth=1.2, interpolate="linear").encode(
+        x=alt.X("at:Q", title="token", scale=alt.Scale(domain=[start + 0.5, start + len(rows) + 0.5], nice=False),
+                axis=alt.Axis(tickMinStep=1, format="d")),
         y=alt.Y("bits:Q", title=None, axis=alt.Axis(tickCount=3, **INSIDE)), color=colour, strokeDash=dash)
     overview = overview.add_params(brush).properties(height=70)
     x = alt.X("name:N", title="tokens brushed", sort=alt.EncodingSortField("at", op="min"),
               axis=alt.Axis(labelAngle=-90, labelLimit=90, labelOverlap="greedy", ticks=False, labelFont=MONO, labelFontSize=10))
-    below = folded(alt.Chart(data).transform_filter(brush)).encode(
+    below = folded(alt.Chart().transform_filter(brush)).encode(
         x=x, y=alt.Y("bits:Q", title=None, scale=alt.Scale(zero=True), axis=alt.Axis(tickCount=5, **INSIDE)), color=colour,
         tooltip=[alt.Tooltip("token:N"), alt.Tooltip("at:Q", title="place"), alt.Tooltip("series:N"), alt.Tooltip("bits:Q", format=".2f"),
                  alt.Tooltip("top:N", title="best")])
@@ -67,14 +70,15 @@ def line_chart(run: AnyRun, chosen: Sequence[Trail], trail: Trail, theme: str = 
     detail = detail.properties(height=170)
     title = alt.TitleParams("Entropy, token by token", subtitle=textwrap.wrap(said, 50))
     sides = dict(left=0, right=0, top=6, bottom=6)  # the parts are as wide as the page already
-    return alt.vconcat(overview, detail, spacing=14, title=title, padding=sides).configure(**chart_config(theme))
+    # The data stand once, for all parts.
+    return alt.vconcat(overview, detail, data=alt.Data(values=rows), spacing=14, title=title, padding=sides).configure(**chart_config(theme))
 
 
-def _rows(run: AnyRun, trail: Trail) -> list[dict]:
-    """One row a token, at most ROWS of them; `name` is a token's unique name on the axis."""
+def _rows(run: AnyRun, trail: Trail, start: int) -> list[dict]:
+    """One row a token, at most WINDOW of them; `name` is a token's unique name on the axis."""
     special = frozenset(run.special)
     rows = []
-    for i in range(min(len(trail.ids), ROWS)):
+    for i in range(start, min(len(trail.ids), start + WINDOW)):
         token = label(trail.bytes[i], trail.special[i])[:16]
         best = "  ".join(f"{label(bytes.fromhex(run.tokens.get(t, '')), t in special)} {number(p)}"
                          for t, p in (trail.answer.top[i] if i < len(trail.answer.top) else ()))

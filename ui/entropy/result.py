@@ -118,10 +118,10 @@ def one(run: AnyRun, side: str, chosen: Sequence[Trail], at: int) -> None:
         if parts > 1:
             start = ribbon.WINDOW * (st.number_input(
                 f"Part of {parts}", 1, parts, key=f"entropy.part.{run.id}.{side}.{at}", width=122,
-                help=f"The ribbon shows {ribbon.WINDOW:,} tokens at a time; figures and files cover all.") - 1)
+                help=f"The ribbon and the line chart show {ribbon.WINDOW:,} tokens at a time; the figures and the CSV file cover all.") - 1)
         share(takeaway(run, side, at), theme(), "entropy.result")
     session.draw(card_html(run, chosen, trail, _figures(run, side, chosen), start=start))
-    made = specs(run, side, chosen, at)
+    made = specs(run, side, chosen, at, start)
     for row in LAYOUT:
         names = [name for name in row if name in made]
         for column, name in zip(st.columns(max(len(row), 1), gap="large"), names):
@@ -138,8 +138,8 @@ def _figures(run: AnyRun, side: str, chosen: Sequence[Trail]) -> dict:
     return _kept("figures", run, side, lambda: figures(chosen))
 
 
-def specs(run: AnyRun, side: str, chosen: Sequence[Trail], at: int) -> dict[str, dict]:
-    """Vega-Lite of the charts this side can fill, made once."""
+def specs(run: AnyRun, side: str, chosen: Sequence[Trail], at: int, start: int) -> dict[str, dict]:
+    """Vega-Lite of the charts this side can fill, made once; the line chart begins at token `start`."""
     def make() -> dict[str, dict]:
         from altair.utils.schemapi import debug_mode
 
@@ -147,13 +147,13 @@ def specs(run: AnyRun, side: str, chosen: Sequence[Trail], at: int) -> dict[str,
         made = {}
         with debug_mode(False):  # checking each chart against the schema takes longer than drawing it; the tests do that
             for name, figure in FIGURES.items():
-                chart = figure(run, chosen, chosen[at], theme())
+                chart = figure(run, chosen, chosen[at], theme(), **({"start": start} if name == "line" else {}))
                 if chart is not None:
                     spec = chart.to_dict(validate=False)
                     made[name] = spec if "vconcat" in spec else {**spec, "autosize": {"type": "fit-x", "contains": "padding"}}
         return made
 
-    return _kept("specs", run, (side, at, theme()), make)
+    return _kept("specs", run, (side, at, start, theme()), make)
 
 
 def _kept(what: str, run: AnyRun, more, make):
