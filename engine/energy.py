@@ -8,6 +8,7 @@ in our tests.
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from typing import Any
 
@@ -52,14 +53,14 @@ def joules(measured: Any) -> float | None:
 def meter() -> Meter:
     """This machine's meter. The first call takes a moment; it never raises."""
     try:
-        from zeus.monitor import ZeusMonitor
+        zeus = importlib.import_module("zeus.monitor")
     except ImportError as e:
         missing = (e.name or "zeus").split(".")[0]
         return Meter(why=f"Energy is not available: the package {missing} is not installed (pip install zeus; on a Mac pip install 'zeus[apple]').")
     except Exception as e:
         return Meter(why=f"Energy is not available: zeus does not start ({type(e).__name__}).")
     try:
-        found = Meter(ZeusMonitor())
+        found = Meter(zeus.ZeusMonitor())
         if found.end(found.begin()) is not None:
             return found
     except Exception as e:  # counters that only root may read, a driver that is not there
