@@ -115,9 +115,9 @@ def curve(checkpoint: Path, provenance: dict) -> dict:
         "threshold": at, "threshold_plain": chosen["plain"], "most": MOST, "made": made, **provenance, "prompts": count, "content_tokens": tokens,
         "shortest": int(min(c.sum() for c in content)), "longest": int(max(c.sum() for c in content)), "share": round(share, 6),
         "unscored_tokens": int(sum(np.isnan(s).sum() for s in scores["corrected"])), "prompts_with_a_sink": sum(f > 0 for f in flagged),
-        "sentence": f"At threshold {at:g} {share:.1%} of {tokens:,} content tokens of ordinary text are flagged, in {count} prompts of {len(genre)} "
-                    f"kinds, English and Polish, read by {provenance['model']} in {provenance['dtype']} on {made}; {at:g} is the smallest with "
-                    f"at most {MOST:.0%}.",
+        "sentence": f"At threshold {at:g}, {100 * share:.2f} % of {tokens:,} content tokens of ordinary text are flagged: {count} prompts of "
+                    f"{len(genre)} kinds, English and Polish, read by {provenance['model']} in {provenance['dtype']} on {made}. It is the "
+                    f"smallest with at most {100 * MOST:g} %.",
         "health": [round(float(q), 2) for q in np.quantile(marks, QUANTILES)],
         "health_sentence": f"Such text has a context health of {marks[0]:.1f} to {marks[-1]:.1f}, median {np.median(marks):.1f}.",
         "quantiles": list(QUANTILES), "genres": rows, "curve": points}
