@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, Sequence
 import mlx.core as mx
 import transformers
 from mlx import nn
-from mlx.utils import tree_flatten
+from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm
 from mlx_lm.models.cache import KVCache, RotatingKVCache, create_attention_mask, make_prompt_cache
 
@@ -172,7 +172,7 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
     contents = weights.check(source.folder)
     read = reading(source, contents.config)
     network = _network(source, contents.config, read)
-    network.set_dtype(getattr(mx, dtype))
+    cast(network, getattr(mx, dtype))
     if device == "cpu" and dtype == "float32":
         lay_along_outputs(network)
     mx.eval(network.parameters())
@@ -221,6 +221,13 @@ def _network(source: Source, raw: Mapping[str, Any], read: Mapping[str, Any]) ->
     mlx_config.require_same_turn(source.title, mlx_config.bases(text), turns)
     network.eval()
     return network
+
+
+def cast(network: nn.Module, dtype: mx.Dtype) -> None:
+    """All floating weights in one precision, but for the few a network says must stay as they are stored."""
+    may = getattr(network, "cast_predicate", lambda name: True)
+    network.update(tree_map_with_path(
+        lambda name, v: v.astype(dtype) if mx.issubdtype(v.dtype, mx.floating) and may(name) else v, network.parameters()))
 
 
 def lay_along_outputs(network: nn.Module) -> None:
