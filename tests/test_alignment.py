@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from engine.alignment import align, as_data, compare, sentences
 from engine.diacritics import POLISH, letters
 from engine.errors import RequestError
-from engine.lanes import LEFT_OUT, LOWER, OTHER, SPACES, UNKNOWN, Cut, lane
+from engine.lanes import LEFT_OUT, LOWER, OTHER, SPACES, UNKNOWN, Cut, _groups, lane
 from tests import toys
 
 unicode_text = st.text(st.characters(exclude_categories=["Cs"]))
@@ -177,6 +177,34 @@ def test_characters_that_are_left_out_belong_to_the_token_before_them():
     assert [(t.start, t.end, bytes.fromhex(t.bytes).decode()) for t in one.tokens] == [(0, 3, "ΩaΩ"), (3, 4, "b"), (4, 6, "cΩ")]
     assert one.reads == "abc" and {c.kind for c in one.changes} == {LEFT_OUT} and [c.byte for c in one.cuts] == [5, 6]
     assert lane(v, "Ω").tokens == () and lane(v, "Ω").reads == ""
+    shared = Tokenizer(models.BPE({"a": 0, "Ω": 1, "®": 2}, []))  # have the two bytes of ή between them
+    shared.decoder = decoders.Fuse()
+    assert [(t.start, t.end) for t in lane(toys.vocabulary(toys.fast(shared)), "aή®Ω").tokens] == [(0, 2), (2, 3), (3, 4)]
+
+
+def test_a_byte_that_is_left_out_stays_with_its_character():
+    alphabet = sorted(set(pre_tokenizers.ByteLevel.alphabet()) - {"ñ"})  # byte F1
+    backend = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(False, use_regex=False), decoders.ByteLevel()
+    one = lane(toys.vocabulary(toys.fast(backend)), "a\U00050000b")
+    assert [(t.start, t.end, t.bytes) for t in one.tokens] == [(0, 1, "61"), (1, 2, "f1908080"), (1, 2, ""), (1, 2, ""), (2, 3, "62")]
+    assert [(c.start, c.end, c.read) for c in one.changes] == [(1, 2, "908080")]
+
+
+def test_a_cut_inside_a_rewritten_letter_is_at_no_byte_of_the_text():
+    """ę composed is C4 99 and apart 65 CC A8: a cut inside the one is not a cut inside the other."""
+    composing = toys.byte_level().backend_tokenizer
+    composing.normalizer = normalizers.NFC()
+    nfc = toys.vocabulary(toys.fast(composing), "nfc")
+    found = align("e\u0328", [nfc, BYTES, nfc])
+    assert [(c.start, c.end, c.within) for c in found.lanes[0].cuts] == [(0, 2, "c499+1")]
+    assert [(p.both, p.lone) for p in found.pairs] == [(0, 3), (1, 0), (0, 3)]
+    assert found.letters[0].split == (0, 1, 2) and [t.bytes for t in found.lanes[0].tokens] == ["65cca8", ""]
+
+
+def test_tokens_without_characters_of_their_own_go_with_those_before_them():
+    assert _groups("ab c", [b"a", b"x", b"b", b" c"], [(0, 1), (1, 1), (1, 2), (3, 4)]) == [(0, 1, 0, 2), (1, 2, 2, 3), (2, 4, 3, 4)]
+    assert _groups("ab", [b"x", b"a"], [(0, 0), (0, 1)]) == [(0, 2, 0, 2)] and _groups("ab", [], []) == []
 
 
 def test_a_text_of_which_only_the_space_in_front_is_left_is_that_tokens():
