@@ -52,6 +52,10 @@ def card_html(run: SinksRun, item: SinkItem, view: SinkView, chosen: Chosen = Ch
     if shown < length:
         parts.append(f'<p class="round-line">Tokens {start:,} to {start + shown - 1:,} of {length:,}; the tables and charts cover all.</p>')
     parts += [ribbon.ribbon_html(run, item, view, start, count), ribbon.legend_html(view), tables_html(run, view)]
+    early = int(view.scores.early.sum()) if view.corrected else 0
+    if early:
+        parts.append(f'<p class="quiet" style="font-size:13px">{early:,} of the first tokens have no z′, because too few others were seen by as many '
+                     "queries; they are coloured and judged by z, which can only understate them.</p>")
     if run.notes:
         parts.append('<ul class="notes">' + "".join(f"<li>{escape(n)}</li>" for n in dict.fromkeys(run.notes)) + "</ul>")
     parts.append(f'<p class="caption">{escape(caption(run, item, view, chosen))}</p>')

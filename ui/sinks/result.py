@@ -26,7 +26,7 @@ from ui.sinks.card import CSS, Chosen, card_html
 PREFIX = "sinks.view"
 HIGHEST = 15.0
 KEPT = 12  # scored prompts that are kept while controls move
-LAYOUT = (("histogram", "heads"), ("layers", "null"))
+LAYOUT = (("histogram", "null"), ("layers", "heads"))
 MISSING = "The attention of this prompt is not here: the file beside the run is missing. Run the prompt again."
 
 
