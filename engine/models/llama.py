@@ -8,7 +8,7 @@ compares both passes on a probe and says no if they disagree, so anything unusua
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -109,6 +109,11 @@ def _few_rows(x: Tensor, weight: Tensor) -> Tensor:
     return torch.mm(weight, x.t()).t()
 
 
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention of a whole text: q (heads, n, head), k and v (kv heads, n, head) → (heads, n, head)."""
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=len(q) > len(k))[0]
+
+
 class LlamaSession:
     """One text read by a lean network. The cache is two tensors (layers, kv heads, capacity, head)."""
 
@@ -130,10 +135,10 @@ class LlamaSession:
         self._cos = cos[0][:, None].contiguous()
         self._sin = torch.cat((-sin[0][:, :half], sin[0][:, half:]), -1)[:, None].contiguous()  # sign of the swapped half
 
-    def feed(self, ids: Tensor, last: int, watch: Callable[[Tensor, Tensor], Any] | None = None) -> Tensor | None:
+    def feed(self, ids: Tensor, last: int, attend: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None) -> Tensor | None:
         """ids (n,) on the device → float32 logits (last, width), or None. See `engine.models.base.Session`.
 
-        watch: called in each layer with its turned queries (heads, n, head) and all keys so far (kv heads, end, head).
+        attend: reads an empty session's first block in place of `causal`, to look on.
         """
         m, start, n = self.lean, self.length, len(ids)
         end = start + n
@@ -162,15 +167,13 @@ class LlamaSession:
             qk = torch.addcmul(qk * cos, torch.cat((qk[..., half:], qk[..., :half]), -1), sin)
             keys[:, start:end] = qk[:, m.heads :].transpose(0, 1)
             values[:, start:end] = qkv[:, turned:].transpose(0, 1)
-            k, v = keys[None, :, :end], values[None, :, :end]
-            if watch is not None:
-                watch(qk[:, : m.heads].transpose(0, 1), k[0])
-            if n > 1 and not start:
-                a = F.scaled_dot_product_attention(qk[None, :, : m.heads].transpose(1, 2), k, v, is_causal=True, enable_gqa=group > 1)
-                mixed[:n].view(n, m.heads, -1).copy_(a[0].transpose(0, 1))
+            k, v = keys[:, :end], values[:, :end]
+            if not start and (n > 1 or attend):
+                a = (attend or causal)(qk[:, : m.heads].transpose(0, 1), k, v)
+                mixed[:n].view(n, m.heads, -1).copy_(a.transpose(0, 1))
             else:
                 q = qk[:, : m.heads].view(n, m.kv_heads, group, -1).transpose(0, 1).reshape(1, m.kv_heads, n * group, -1)
-                a = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                a = F.scaled_dot_product_attention(q, k[None], v[None], attn_mask=mask)
                 mixed[:n].view(n, m.kv_heads, group, -1).copy_(a.view(m.kv_heads, n, group, -1).transpose(0, 1))
             x = x + product(mixed, w.out)
             gate, up = product(F.rms_norm(x, width, w.norm2, m.eps), w.gate_up).chunk(2, -1)

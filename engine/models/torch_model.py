@@ -20,7 +20,7 @@ from engine.models.copy_head import CopyHead, CopySession
 from engine.models.cost import flops_per_token
 from engine.models.device import synchronise
 from engine.models.source import Source
-from engine.models.torch_attention import Reading
+from engine.models.torch_sums import GivenUp, Reading, Unreadable
 from engine.numerics import torch as numerics
 from engine.tokens import Vocabulary
 from engine.trace import ModelFacts, Sums
@@ -139,15 +139,15 @@ class TorchModel:
         reading = Reading(self.network.config.get_text_config().num_hidden_layers, len(text), progress)
         try:
             if self._lean is not None:
-                llama.LlamaSession(self._lean, len(text)).feed(text, 0, reading.take)
+                llama.LlamaSession(self._lean, len(text)).feed(text, 0, reading.attend)
             else:
                 if not self._attention_known:
                     torch_attention.verify(self.network)
                     self._attention_known = True
                 torch_attention.read(self.network, text, reading)
-        except torch_attention.GivenUp:
+        except GivenUp:
             return None
-        except torch_attention.Unreadable as e:
+        except Unreadable as e:
             raise RequestError(f"The attention of {self.facts.title} cannot be measured: {e}.") from None
         return reading.sums()
 
