@@ -246,9 +246,10 @@ def sentence(run: AnyRun, f: dict) -> str:
     tail = f" {gone} {'prompt was' if gone == 1 else 'prompts were'} refused." if gone else ""
     if not f["tokens"]:
         return f"{lead}No entropy was recorded.{tail}"
+    unsure = f["unsure"]
     of = f" of {counted(f['answers'], 'answer')}" if f["answers"] > 1 else ""
     text = (f"Mean entropy {shown(f['entropy_bits'], 1)} bits over {counted(f['tokens'])}{of}; "
-            f"{f['unsure'] or 'none'} {'was' if f['unsure'] == 1 else 'were'} above {f['unsure_bits']:g} bits.")
+            f"{f'{unsure:,}' if unsure else 'none'} {'was' if unsure == 1 else 'were'} above {f['unsure_bits']:g} bits.")
     first, rest = f["words"][FIRST], f["words"][CONTINUATION]
     if first["tokens"] and rest["tokens"]:
         text += (f" The first piece of a word carries {shown(first['bits'], 1)} bits ({counted(first['tokens'])}), "
