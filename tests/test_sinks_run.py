@@ -223,3 +223,25 @@ def test_prompts_read_together_are_those_read_alone(small):
         alone = analysed(small, text)[0].items[0]
         assert item.prompt.ids == alone.prompt.ids and np.array_equal(item.sums.received, alone.sums.received)
         assert np.isfinite(item.sums.received).all()
+
+
+def test_the_bundled_model_agrees_with_its_own_eager_attention(smollm2_folder):
+    """Real weights; and what the literature says of them: the first token drains about half of all attention."""
+    from transformers import AutoModelForCausalLM
+
+    from engine.models import registry
+
+    loaded = registry.load("bundled:smollm2-135m", dtype="float32", device="cpu")
+    result, _ = analysed(loaded, "Zażółć gęślą jaźń. Explain photosynthesis, and say why leaves turn yellow in autumn. " * 2)
+    item = result.items[0]
+    net = AutoModelForCausalLM.from_pretrained(smollm2_folder, attn_implementation="eager", dtype=torch.float32).eval()
+    with torch.inference_mode():
+        out = net(torch.tensor([list(item.prompt.ids)]), output_attentions=True, use_cache=False)
+    mean = torch.stack(out.attentions)[:, 0].double().mean((0, 1))[None, None].numpy()
+    received, plain, corrected = slowly(mean, item.structural)
+    v = view(item)
+    assert np.abs(v.scores.attention - received).max() < 1e-5
+    for mine, theirs in ((v.scores.z, plain), (v.scores.z_corrected, corrected)):
+        theirs = np.array([np.nan if t is None else t for t in theirs])
+        assert np.array_equal(np.isnan(mine), np.isnan(theirs)) and np.nanmax(np.abs(mine - theirs)) < 0.01
+    assert 0.3 < v.scores.attention[0] < 0.7 and v.sinks[0] and v.structural[0]
