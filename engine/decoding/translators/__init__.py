@@ -1,47 +1,21 @@
 """How what a draft wrote becomes candidates in the verifier's ids, when the two have different tokenizers.
 
-A translator is one method and one attribute. A new strategy is a new file and a line in `make`.
+A new strategy is a new file and a line in `make`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol, Sequence
-
+from engine.decoding.translators import context, naive, none, tli
+from engine.decoding.translators.base import Candidates, Shared, Translator
 from engine.errors import RequestError
 from engine.models.base import Model
 from engine.trace.uag import STRATEGIES
 
-
-class Candidates(NamedTuple):
-    """Ids for the verifier to judge, and what is worth saying about how they came about."""
-
-    ids: list[int]
-    note: str | None = None
-
-
-class Shared(NamedTuple):
-    """Tokens that both vocabularies have, pair by pair."""
-
-    columns: list[int]  # of the draft's logits
-    draft: list[int]  # ids
-    verifier: list[int]  # ids
-
-
-class Translator(Protocol):
-    """`shared` None: the draft writes freely, and `candidates` translates. Else the draft draws from these tokens alone, its
-    probabilities q are known for the verifier's ids, and nothing needs to be translated."""
-
-    shared: Shared | None
-
-    def candidates(self, committed: Sequence[int], held: bytes, written: Sequence[int], text: str) -> Candidates:
-        """committed: the verifier's ids so far; they end in the `held` bytes of an incomplete character (mostly b"").
-        written: the draft's ids, none of them a control token. text: the complete characters of held and written."""
+__all__ = ["Candidates", "Shared", "Translator", "make"]
 
 
 def make(strategy: str, verifier: Model, draft: Model, prefix: int) -> Translator:
     """The translator of a strategy's name. `prefix`: committed tokens that `context` encodes again."""
-    from engine.decoding.translators import context, naive, none, tli
-
     if strategy == "none":
         return none.Untranslated(verifier.vocabulary, verifier.width)
     if strategy == "naive":
@@ -51,8 +25,3 @@ def make(strategy: str, verifier: Model, draft: Model, prefix: int) -> Translato
     if strategy == "tli":
         return tli.Intersection(verifier, draft)
     raise RequestError(f"There is no strategy “{strategy}”; choose among {', '.join(STRATEGIES)}.")
-
-
-def usable(ids: Sequence[int], control: frozenset[int]) -> list[int]:
-    """`ids` up to the first control token: a tokenizer that lacks a character may put its unknown token."""
-    return list(ids[: next((n for n, i in enumerate(ids) if i in control), len(ids))])

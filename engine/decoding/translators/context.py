@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from engine.decoding.cuts import cut
-from engine.decoding.translators import Candidates, usable
+from engine.decoding.translators.base import Candidates, usable
 from engine.tokens import Vocabulary
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from engine.decoding.translators import Candidates, usable
+from engine.decoding.translators.base import Candidates, usable
 from engine.tokens import Vocabulary
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from engine.decoding.translators import Candidates
+from engine.decoding.translators.base import Candidates
 from engine.tokens import Vocabulary
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Sequence
 
 from engine.decoding.cuts import ids_by_bytes
-from engine.decoding.translators import Candidates, Shared
+from engine.decoding.translators.base import Candidates, Shared
 from engine.models.base import Model
 
 
