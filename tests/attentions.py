@@ -96,7 +96,7 @@ def slowly(attention: np.ndarray, structural, windows=None, layers=None, heads=N
         mad = statistics.median(abs(v - median) for v in logs)
         return (math.log(value) - median) / (1.4826 * mad) if mad > 1e-6 else None
 
-    plain = [z(received[key], [received[k] for k in base], 1) for key in range(length)]
+    plain = [z(received[key], [received[k] for k in base], 3) for key in range(length)]
     corrected = []
     for key in range(length):
         n = queries[key]

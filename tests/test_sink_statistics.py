@@ -157,7 +157,7 @@ def test_structural_tokens_count_in_the_median_only_if_asked_to():
 
 @pytest.mark.parametrize("attention, structural, words", [
     ([.5, .1, .1, .1, .1, .1], [0], "received the same attention"), ([.5, .2, .1], [0, 1, 2], "no tokens outside the template"),
-    ([1.0], [], "only one"), ([.5, .2], [0], "only one"), ([.2, 0, 0, 0, 0], [0], "received no attention at all")])
+    ([1.0], [], "only one of the tokens"), ([.5, .2], [0], "only one of the tokens outside"), ([.5, .2], [], "only 2 tokens"), ([.2, 0, 0, 0, 0], [0], "received no attention at all")])
 def test_an_undefined_z_says_why(attention, structural, words):
     scores = z_scores(*flat(attention, structural))
     assert np.isnan(scores.z).all() and scores.median is None and scores.scaled_mad is None

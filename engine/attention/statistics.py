@@ -26,6 +26,7 @@ __all__ = ["LEAST", "W", "Scores", "Selection", "by_head", "by_layer", "queries"
 
 W = NEAR + 1  # 64: a key that at least so many queries see is judged by all of them
 LEAST = 8  # z′ is undefined where fewer keys can be compared: of normal noise 0.9 % would pass z′ = 5 beside 8, 10 % beside 3
+LEAST_PLAIN = 3  # z is undefined where fewer keys are there: of two it is ±0.67 whatever they hold
 MAD_TO_SIGMA = 1.4826  # the MAD of a normal distribution times this is its standard deviation
 NO_SPREAD = 1e-6  # of ln a; the sums are float32, so what lies below is rounding
 
@@ -62,7 +63,7 @@ def z_scores(selection: Selection, structural: Sequence[bool] | np.ndarray, excl
     whose = "tokens outside the template" if exclude_structural and not base.all() else "tokens"
     with np.errstate(divide="ignore"):
         logs = np.log(selection.attention)
-    median, scaled, reason = _centre(logs[base], 1, whose)
+    median, scaled, reason = _centre(logs[base], LEAST_PLAIN, whose)
     z, why = _z(logs, median, scaled), {}
     for j in np.flatnonzero(np.isnan(z)):
         why[int(j)] = reason or "it received no attention at all"
@@ -126,7 +127,7 @@ def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: 
 
 def _centre(logs: np.ndarray, least: int, whose: str) -> tuple[float, float, str | None]:
     """Median and scaled MAD, or NaNs with the reason."""
-    if len(logs) < max(least, 1):
+    if len(logs) < least:
         return math.nan, math.nan, _too_few(len(logs), least, whose)
     median = float(np.median(logs))
     with np.errstate(invalid="ignore"):
@@ -169,15 +170,13 @@ def _median_without(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _too_few(count: int, least: int, whose: str) -> str:
-    number = "no" if count == 0 else f"only {count}"
-    return f"there are {number} {whose} to compare with" + (f", and at least {least} are needed" if least > 1 else "")
+    number = {0: f"are no {whose}", 1: f"is only one of the {whose}"}.get(count, f"are only {count} {whose}")
+    return f"there {number} to compare with, and at least {least} are needed"
 
 
 def _flat(count: int, median: float, scaled: float, whose: str) -> str | None:
-    if count == 1:
-        return f"there is only one of the {whose}, so there is no spread to measure by"
     if not math.isfinite(median):
-        return f"half of the {count:,} {whose} received no attention at all, so there is no spread to measure by"
+        return f"half or more of the {count:,} {whose} received no attention at all, so there is no spread to measure by"
     if not (math.isfinite(scaled) and scaled > NO_SPREAD):
-        return f"half of the {count:,} {whose} received the same attention, so there is no spread to measure by"
+        return f"half or more of the {count:,} {whose} received the same attention, so there is no spread to measure by"
     return None
