@@ -8,7 +8,6 @@ spans that the tokenizer itself reports.
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -154,12 +153,9 @@ def _readings(text: str, spelled: bytes) -> Iterator[_Reading]:
         yield _reading(text, [bytes(b for b in c.encode() if b in bytes_) for c in text], kinds)
 
 
-_JOINS = re.compile("[\u1160-\u11ff]")  # second and third parts of a Hangul syllable
-
-
 def _clusters(text: str) -> list[str]:
-    """`text` cut before every character that composes with none before it: all but marks and those parts."""
-    starts = [i for i, c in enumerate(text) if i == 0 or not (unicodedata.category(c)[0] == "M" or _JOINS.match(c))]
+    """`text` cut before every character but marks, which compose with what stands before them."""
+    starts = [i for i, c in enumerate(text) if i == 0 or unicodedata.category(c)[0] != "M"]
     return [text[a:b] for a, b in zip(starts, [*starts[1:], len(text)])]
 
 

@@ -71,6 +71,8 @@ def test_three_lanes_have_three_pairs_and_a_cut_is_lone_if_any_lacks_it():
     assert found.letters_touched == 1 and found.letters[0].touched == (0, 1, 2)
     assert [p.letters_touched for p in found.pairs] == [1, 1, 0]
     assert found.pairs[2].f1 == 1.0
+    two_of_three = align("ża", [BYTES, BYTES, characters()])
+    assert two_of_three.counts[Cut(1, 0, 1)] == 2 and two_of_three.lone == 1 and two_of_three.letters[0].lone
 
 
 def test_one_lane_alone_has_figures_but_no_pair():
@@ -200,6 +202,14 @@ def test_a_cut_inside_a_rewritten_letter_is_at_no_byte_of_the_text():
     assert [(c.start, c.end, c.within) for c in found.lanes[0].cuts] == [(0, 2, "c499+1")]
     assert [(p.both, p.lone) for p in found.pairs] == [(0, 3), (1, 0), (0, 3)]
     assert found.letters[0].split == (0, 1, 2) and [t.bytes for t in found.lanes[0].tokens] == ["65cca8", ""]
+
+
+def test_a_syllable_composed_of_its_parts_is_one_change():
+    composing = toys.byte_level().backend_tokenizer
+    composing.normalizer = normalizers.NFC()
+    one = lane(toys.vocabulary(toys.fast(composing)), "\u1112\u1161\u11abż")  # 한 in three parts
+    assert [(c.start, c.end, c.kind) for c in one.changes] == [(0, 3, "composed letters (NFC)")] and one.reads == "한ż"
+    assert [(t.start, t.end) for t in one.tokens] == [(0, 3)] * 3 + [(3, 4)] * 2 and joined(one) == "\u1112\u1161\u11abż".encode()
 
 
 def test_tokens_without_characters_of_their_own_go_with_those_before_them():

@@ -13,7 +13,7 @@ import pytest
 
 from engine.__main__ import main
 from engine.errors import RequestError
-from engine.models import bundled, tokenizers
+from engine.models import bundled, gguf_header, tokenizers
 from engine.tokens import Vocabulary
 from tests import toys
 from tests.folders import cache, in_cache, tiny  # noqa: F401
@@ -172,6 +172,7 @@ def test_a_ggufs_tokenizer_is_kept_and_equals_that_of_its_model(llama, tmp_path,
     whole = Vocabulary.load(llama)
     first = tokenizers.load(str(file))
     assert first.model == "maly" and first.encode(TEXT) == whole.encode(TEXT)
+    assert first.ids_by_token() == gguf_header.read_tokens(file)  # nothing that a library invents
     assert [p.name for p in (home / "tokenizers").iterdir()] == [tokenizers.gguf.sha256(file)[:16]]  # and nothing half-written
     assert not (home / "converted").exists()  # the model was not converted
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refuse_gguf)

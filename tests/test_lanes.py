@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models
 
 from engine.alignment import align
 from tests import toys
@@ -105,6 +106,16 @@ def test_a_split_letter_is_bracketed_and_parted_evenly():
     assert blocks(whole)[0].brackets == ((),)
 
 
+def test_a_token_that_reaches_into_the_next_block_opens_only_once():
+    backend = Tokenizer(models.Unigram([("<unk>", -20.0), ("a" * 20, -1.0), ("b", -1.0)], unk_id=0))
+    backend.decoder = decoders.Fuse()
+    found = align("b" + "a" * 20 + "b", [toys.vocabulary(toys.fast(backend))])
+    laid = blocks(found)
+    assert [block.width for block in laid] == [14, 8]
+    assert [(p.left, p.right, p.token, p.opens) for block in laid for p in block.lanes[0]] == [
+        (0, 1, 0, ""), (1, 14, 1, "both"), (0, 7, 1, ""), (7, 8, 2, "both")]
+
+
 def test_marks_wide_and_hidden_characters_have_cells_of_their_own():
     row = cells("e\u0328 漢\u200d\u0301😀\ufe0f\n", 0, 9)
     assert [(c.text, c.width, c.kind) for c in row] == [
@@ -153,6 +164,7 @@ def test_hostile_text_and_names_appear_only_escaped(text):
     found = align(text, [BYTES, toys.vocabulary(toys.byte_level(), "<img src=x>")])
     for html in (lanes_html(found), numbers_html(found)):
         assert Reader(html).tags <= OURS and "<script" not in html and "<img" not in html
+    assert ">&lt;\u0301</i>" in lanes_html(align("<\u0301", [BYTES]))  # a letter with a mark has a cell of its own
     svg = lanes_svg(found)
     assert "<script" not in svg and "<img" not in svg and xml.dom.minidom.parseString(svg.encode())
 
