@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AttentionInterface
@@ -11,7 +12,7 @@ from engine.errors import RequestError
 from engine.models import torch_attention, torch_sums
 from engine.models.torch_sums import Reading
 from engine.trace.sinks import NEAR, NEAR_SCALE
-from tests.networks import LEAN, OTHER, model, network, prompt_of
+from tests.networks import LEAN, OTHER, SHAPE, model, network, prompt_of
 
 MIXED = ["sliding_attention", "full_attention"]
 KINDS = {
@@ -81,6 +82,16 @@ def test_sums_are_those_of_the_eager_matrices_while_the_normal_kernel_runs(kind)
     assert net.config._attn_implementation == normal
     seen = (matrices > 0).any(1)[:, -1].sum(-1).tolist()  # keys the last query sees, in each layer
     assert [min(w or length, length) for w in sums.windows] == seen
+
+
+def test_of_a_model_that_also_sees_the_text_part_is_read():
+    text = transformers.Gemma3TextConfig(**SHAPE, head_dim=8, sliding_window=8, layer_types=MIXED).to_dict()
+    vision = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=16, patch_size=8)
+    net = transformers.AutoModelForCausalLM.from_config(transformers.Gemma3Config(text_config=text, vision_config=vision)).float().eval()
+    assert any("vision" in name for name, _ in net.named_parameters())
+    sums = model(net.requires_grad_(False)).attention(prompt_of(1, 40))
+    assert_same(sums, eager(net, prompt_of(1, 40)))
+    assert sums.windows == (8, None)
 
 
 @pytest.mark.parametrize("kind", REFUSED)
@@ -304,8 +315,6 @@ def test_prompts_too_long_and_empty_are_refused():
 
 def test_the_bundled_model_gives_its_eager_numbers(smollm2_folder):
     """AT-01 on real weights, in float32: sums of 300 tokens, lean pass and flash kernel against eager matrices."""
-    import transformers
-
     net = transformers.AutoModelForCausalLM.from_pretrained(smollm2_folder, dtype=torch.float32).eval().requires_grad_(False)
     text = "Where attention drains: the first token takes half of all, whatever it says. " * 30
     ids = transformers.AutoTokenizer.from_pretrained(smollm2_folder)(text).input_ids[:300]

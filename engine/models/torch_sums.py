@@ -176,8 +176,9 @@ def fused(q: Tensor, k: Tensor, v: Tensor, scale: float | None = None) -> tuple[
     where that is the processor's flash kernel, which tells it."""
     few = len(q) != len(k)
     q, k, v = q[None], k[None], v[None]
-    choice = torch._fused_sdp_choice(q, k, v, is_causal=True, scale=scale, enable_gqa=few)
-    if q.device.type != "cpu" or choice != int(SDPBackend.FLASH_ATTENTION):
+    flash = q.device.type == "cpu" and torch._fused_sdp_choice(
+        q, k, v, is_causal=True, scale=scale, enable_gqa=few) == int(SDPBackend.FLASH_ATTENTION)
+    if not flash:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=few)[0], None
     if few:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
