@@ -6,7 +6,8 @@
 Bits per byte: −log2 of the probability of every token of the file over the bytes of the file. The window moves by half its length, so
 that every token but the first of the file has at least that much before it.
 
-Acceptance is measured by a small evaluator of its own, not by the engine's: the draft continues the committed text greedily by k of
+Acceptance, over the three genres of Polish prompts that come with the program, is measured by a small evaluator of its own, not by
+the engine's, so that one can be held against the other: the draft continues the committed text greedily by k of
 its tokens; the last five committed tokens' text and the draft's are encoded together by the verifier's tokenizer and cut at the byte
 where the committed text ends (`context`), or the draft's text is encoded alone (`naive`); candidates count as kept up to the first
 that is not the verifier's own greedy choice.
@@ -26,8 +27,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
-from bench.polish_prompts import GENRES
 from engine.models import bundled
+from engine.prompt_sets.ready import builtin
 
 PREFIX = 5  # committed tokens the translation sees
 
@@ -168,6 +169,8 @@ def main() -> None:
     p.add_argument("--tokens", type=int, default=64)
     p.add_argument("--gamma", type=int, nargs="*", default=[2, 4, 6])
     p.add_argument("--strategies", nargs="*", default=["naive", "context"])
+    p.add_argument("--genres", nargs="*", default=["encyclopaedic", "instructions", "questions"])
+    p.add_argument("--prompts", type=int, default=12, help="of each genre")
     p.add_argument("--show", action="store_true", help="print what the verifier writes")
     a = p.parse_args()
     torch.set_num_threads(1)
@@ -178,17 +181,16 @@ def main() -> None:
         if a.essays:
             bits, count = bits_per_byte(m, a.essays.read_text("utf-8"))
             print(f"{m.name}: {bits:.3f} bits per byte, {count:,} tokens of {a.essays.name}", flush=True)
-    answers = {}
-    for genre, prompts in GENRES.items():
-        for text in prompts if drafts else ():
-            ids = [v.bos, *v.tokenizer.encode(" " + text).ids]
-            answers[genre, text] = ids, greedy(v, ids, a.tokens)
-            if a.show:
-                print(f"[{text}]", text_of(v, answers[genre, text][1]).decode("utf-8", "replace"), flush=True)
+    answers: dict[str, list] = {}  # genre → (prompt, answer) as ids
+    for prompt in (x for genre in a.genres for x in builtin(f"polish.{genre}").prompts[: a.prompts] if drafts):
+        ids = [v.bos, *v.tokenizer.encode(" " + prompt.text).ids]
+        answers.setdefault(prompt.category, []).append((ids, greedy(v, ids, a.tokens)))
+        if a.show:
+            print(f"[{prompt.text}]", text_of(v, answers[prompt.category][-1][1]).decode("utf-8", "replace"), flush=True)
     for d in drafts:
         for strategy in a.strategies:
             for gamma in a.gamma:
-                by = {g: [kept(v, d, *answers[g, t], gamma, strategy) for t in ts] for g, ts in GENRES.items()}
+                by = {genre: [kept(v, d, *pair, gamma, strategy) for pair in pairs] for genre, pairs in answers.items()}
                 print(f"{d.name} {strategy} k={gamma}: " + "; ".join(line(g, r) for g, r in [*by.items(), ("all", sum(by.values(), []))]), flush=True)
 
 

@@ -24,8 +24,9 @@ from training.polish_corpus import documents
 from training.polish_train import Tied, bf16
 
 BATCH, LONGEST, NEW = 128, 48, 112  # texts at a time; tokens of a beginning at most, and written after it
-QUESTIONS = ("Co to jest {}?", "Czym jest {}?", "{} to", "{} –", "Opisz, czym jest {}.", "Jak działa {}?", "Dlaczego {}", "Kim był {}?",
-             "Jak zmienić {}?", "Aby użyć {},", "Napisz krótko o {}.", "Pytanie: Co oznacza {}?\nOdpowiedź:")
+ASKED = ("Co to jest {}?", "Czym jest {}?", "{} to", "{} –", "Opisz, czym jest {}.", "Jak działa {}?", "Dlaczego {}", "Kim był {}?",
+         "Jak zmienić {}?", "Aby użyć {},", "Napisz krótko o {}.", "Pytanie: Co oznacza {}?\nOdpowiedź:", "Gdzie leży {}?", "Kto {}?",
+         "Wyjaśnij, co znaczy {}.", "Podaj przykłady: {}.", "Wymień trzy cechy, które ma {}.", "Jaki jest {}?", "Ile {}?", "{} jest")
 
 
 def beginnings(texts: Path, rng: np.random.Generator):
@@ -36,7 +37,7 @@ def beginnings(texts: Path, rng: np.random.Generator):
     lines = [line for d in kept for line in d.text.split("\n") if len(line) > 30]
     while True:
         if rng.random() < 0.4:
-            yield QUESTIONS[rng.integers(len(QUESTIONS))].format(terms[rng.integers(len(terms))])
+            yield ASKED[rng.integers(len(ASKED))].format(terms[rng.integers(len(terms))])
         else:
             words = lines[rng.integers(len(lines))].split(" ")
             yield " ".join(words[: rng.integers(2, 16)])
