@@ -16,6 +16,8 @@ from tokenizers import Tokenizer
 
 from training.export_draft import config, llama_names
 
+CONTEXT = 4096  # what an engine may feed; the rows trained on reached 2,048 tokens
+
 
 def weights(state: dict, shape: dict) -> dict:
     """The full vocabulary: known ids have their rows, all others the one they share."""
@@ -36,7 +38,7 @@ def main() -> None:
     bos, eos = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
     a.out.mkdir(parents=True, exist_ok=True)
     save_file(weights(c["model"], c["shape"]), a.out / "model.safetensors", {"format": "pt"})
-    about = config(c["shape"]) | {"dtype": "float16", "vocab_size": tokenizer.get_vocab_size(), "tie_word_embeddings": True,
+    about = config(c["shape"] | {"context": CONTEXT}) | {"dtype": "float16", "vocab_size": tokenizer.get_vocab_size(), "tie_word_embeddings": True,
                                   "bos_token_id": bos, "eos_token_id": eos}
     del about["speclens_tokenizer"]
     write(a.out / "config.json", about)
@@ -44,7 +46,7 @@ def main() -> None:
     write(a.out / "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>",
         **({"unk_token": "<unk>"} if tokenizer.token_to_id("<unk>") is not None else {}),
-        "clean_up_tokenization_spaces": False, "model_max_length": c["shape"]["context"]})
+        "clean_up_tokenization_spaces": False, "model_max_length": CONTEXT})
     shutil.copyfile(a.tokenizer, a.out / "tokenizer.json")
     for file in a.out.iterdir():
         file.chmod(0o644)
