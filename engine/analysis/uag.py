@@ -203,7 +203,8 @@ def _refusals(name: str, rows: list[Row]) -> str | None:
     if not refused:
         return None
     if not cuts:
-        return f"None of {name}'s {refused:,} refusals is a boundary: the verifier wanted another text each time."
+        many = f"None of {name}'s {refused:,} refusals" if refused > 1 else f"Not even {name}'s one refusal"
+        return f"{many} is a boundary: the verifier wanted another text{' each time' if refused > 1 else ''}."
     near = f", {letters:,} of them at a letter with a diacritic" if letters else ""
     return f"{percent(cuts / refused)} of {name}'s refusals are boundaries, not disagreements ({cuts:,} of {refused:,}{near})."
 
