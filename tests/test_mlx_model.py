@@ -13,7 +13,7 @@ from mlx_lm.models.cache import ArraysCache, KVCache, QuantizedKVCache, Rotating
 
 from engine import pair
 from engine.errors import RequestError
-from engine.models import mlx_config, mlx_model, registry
+from engine.models import mlx_config, mlx_model, mlx_session, registry
 from engine.trace import Sampling, Settings
 from tests.decoded import decoded
 from tests.mlx_folders import KINDS, SLIDING, WIDTH, load, save
@@ -117,7 +117,7 @@ def test_what_was_rewound_leaves_no_trace(plain):
 def test_a_long_prompt_is_read_in_parts_and_scores_the_same(plain, monkeypatch):
     ids = prompt_of(4, 60)
     want = scores(plain[0], ids)
-    monkeypatch.setattr(mlx_model, "PREFILL", 7)
+    monkeypatch.setattr(mlx_session, "PREFILL", 7)
     assert np.abs(scores(plain[0], ids, 2) - want[-2:]).max() < 1e-4
     session = plain[0].session()
     assert session.feed(ids[:-1], 0) is None and session.length == 59
@@ -128,9 +128,9 @@ def test_a_long_prompt_is_read_in_parts_and_scores_the_same(plain, monkeypatch):
 def test_a_rotating_cache_is_replaced_and_the_mask_still_limits(folders, name):
     model = load(folders(name))
     assert any(type(c) is RotatingKVCache for c in make_prompt_cache(model.network))
-    kinds = [type(c) for c in mlx_model.caches(model.network)]
-    assert kinds == [mlx_model.WindowCache, KVCache]
-    held = mlx_model.WindowCache(8)
+    kinds = [type(c) for c in mlx_session.caches(model.network)]
+    assert kinds == [mlx_session.WindowCache, KVCache]
+    held = mlx_session.WindowCache(8)
     held.update_and_fetch(mx.zeros((1, 1, 10, 4)), mx.zeros((1, 1, 10, 4)))
     for said, seen in ((None, 8), (3, 3)):  # the network's own file may say how far, or leave it to the cache
         mask = np.array(held.make_mask(2, window_size=said))
@@ -141,7 +141,7 @@ def test_a_rotating_cache_is_replaced_and_the_mask_still_limits(folders, name):
                                         (lambda: ArraysCache(2), False), (QuantizedKVCache, False)])
 def test_a_model_whose_cache_cannot_be_rolled_back_is_refused_before_a_run(plain, monkeypatch, cache, can):
     """SD-06: rotating caches that keep some first tokens, recurrent states, quantised caches."""
-    monkeypatch.setattr(mlx_model, "make_prompt_cache", lambda network: [cache(), KVCache()])
+    monkeypatch.setattr(mlx_session, "make_prompt_cache", lambda network: [cache(), KVCache()])
     monkeypatch.setattr(mlx_model, "width_of", lambda network: WIDTH)
     made = mlx_model.MlxModel(plain[0].network, plain[0].facts, plain[0].vocabulary, (), {})
     assert made.can_rewind is can

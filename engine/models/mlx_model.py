@@ -18,72 +18,17 @@ import transformers
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map_with_path
 from mlx_lm import utils as mlx_lm
-from mlx_lm.models.cache import KVCache, RotatingKVCache, create_attention_mask, make_prompt_cache
 
 from engine.errors import RequestError
 from engine.models import cost, metal, mlx_attention, mlx_config, packed, weights
 from engine.models.mlx_copy_head import CopyHead, CopySession
+from engine.models.mlx_session import NetworkSession, WindowCache, caches, rewindable, width_of
 from engine.models.source import Source
 from engine.numerics import mlx as numerics
 from engine.tokens import Vocabulary
 from engine.trace import ModelFacts, Sums
 
 SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-PREFILL = 512  # positions read at once: the scores of one block of attention must fit
-APART = 8  # a block whose last rows alone are scored is cut from this many unscored ones on: the head is a large matrix
-
-
-class WindowCache(KVCache):
-    """Keeps all keys where attention slides: a window that has thrown keys away could not be rolled back. The mask limits
-    what a query sees, whether or not the network's own file says how far."""
-
-    def __init__(self, window: int):
-        super().__init__()
-        self.window = window
-
-    def make_mask(self, N: int, return_array: bool = False, window_size: int | None = None):
-        return create_attention_mask(N, self.offset, return_array, window_size or self.window)
-
-
-def caches(network: nn.Module) -> list[Any]:
-    """A fresh cache a layer, every rotating one replaced by one that can be rolled back."""
-    return [WindowCache(c.max_size) if type(c) is RotatingKVCache and not c.keep else c for c in make_prompt_cache(network)]
-
-
-def width_of(network: nn.Module) -> int:
-    """Columns of the logits; only shapes are worked out."""
-    return network(mx.zeros((1, 1), mx.int32), cache=caches(network)).shape[-1]
-
-
-class NetworkSession:
-    """One text read through an mlx-lm network."""
-
-    def __init__(self, network: nn.Module, rows: int | None):
-        self.network, self.rows, self.length = network, rows, 0
-        self.cache = caches(network)
-
-    def feed(self, ids: mx.array, last: int) -> mx.array | None:
-        scored = len(ids)
-        if not last or scored - last >= APART:
-            scored = last
-        for start in range(0, len(ids) - scored, PREFILL):
-            self.network(ids[start : min(start + PREFILL, len(ids) - scored)][None], cache=self.cache)
-            mx.async_eval([c.state for c in self.cache])  # the scores themselves are never worked out
-        self.length += len(ids)
-        if not last:
-            return None
-        logits = self.network(ids[len(ids) - scored :][None], cache=self.cache)[0, -last:, : self.rows].astype(mx.float32)
-        mx.async_eval(logits)
-        return logits
-
-    def rewind(self, count: int) -> None:
-        # A cache that cannot be trimmed trims nothing and says so only here.
-        if any(c.trim(count) != count for c in self.cache):
-            raise RequestError("A layer's cache could not take the last tokens back; choose another model.")
-        self.length -= count
-
-    def close(self) -> None:
-        self.cache = None
 
 
 class MlxSession:
@@ -91,13 +36,17 @@ class MlxSession:
 
     def __init__(self, model: "MlxModel", inner: Any):
         self.model, self._inner = model, inner
+        self._may_read_ahead = model.can_rewind and isinstance(inner, NetworkSession) and model.to_draft is None
 
     @property
     def length(self) -> int:
         return self._inner.length
 
     def feed(self, ids: Sequence[int] | mx.array, last: int) -> mx.array | None:
-        return self._inner.feed(self.model.own_ids(ids, self.length), last)
+        own, known = self.model.own_ids(ids, self.length), len(ids) == 1 and not isinstance(ids, mx.array)
+        token = (int(ids[0]),) if known and self._may_read_ahead else ()
+        self.model.pending = self._inner.feed(own, last, *token)
+        return self.model.pending
 
     def rewind(self, count: int) -> None:
         if not 0 <= count <= self.length:
@@ -128,12 +77,14 @@ class MlxModel:
             self.to_draft[support] = mx.arange(len(support), dtype=mx.int32)
             mx.eval(self.to_draft)
         self._rows = None if support is None else len(support)
-        self.can_rewind = all(type(c) in (KVCache, WindowCache) for c in caches(network))
+        self.can_rewind = rewindable(network)
         self.anchor = mx.zeros(1)
+        self.pending: mx.array | None = None  # the last scores handed out
+        self._aside = mx.new_thread_local_stream(mx.default_device())
         self.width = self._rows or width_of(network)
 
     def session(self, capacity: int | None = None) -> MlxSession:
-        inner: Any = NetworkSession(self.network, self._rows)
+        inner: Any = NetworkSession(self.network, self._rows, self._aside)
         return MlxSession(self, CopySession(inner, self.copies, capacity or 256) if self.copies else inner)
 
     def caches(self) -> list[Any]:
@@ -154,10 +105,14 @@ class MlxModel:
 
     def synchronise(self) -> None:
         """Wait until the device has done all it was given; called before a clock is read."""
-        mx.synchronize()
+        if self.pending is not None:  # not what is read ahead of it
+            mx.eval(self.pending)
+            self.pending = None
+        else:
+            mx.synchronize()
 
     def close(self) -> None:
-        self.network = self.support = self.to_draft = self.copies = None
+        self.network = self.support = self.to_draft = self.copies = self.pending = None
         gc.collect()
         mx.clear_cache()
 
