@@ -124,7 +124,7 @@ def test_the_card_explains_itself():
     f = e.figures(chosen)
     html = card.card_html(run, chosen, trail, f)
     words = card.caption(run, chosen, trail)
-    for part in ("SmolLM2-135M-Instruct @b179c9523d0e", "bfloat16", "torch 2.13.0", "2-core x86-64, cpu", "temperature 0.7, top-p 0.9, seed 2",
+    for part in ("SmolLM2-135M-Instruct @b179c9523d0e", "bfloat16", "torch 2.13.0", "2-core x86-64, 16 GB", "temperature 0.7, top-p 0.9, seed 2",
                  "2 answers, 21 tokens", "23 prompt tokens", "raw softmax in bits", "0–8 bits", "2026-12-01 12:00:00 UTC", "stopped"):
         assert part in words
     assert words in html and e.sentence(run, f) in html and "Refused, prompt 2: The prompt is empty" in html and "prompt 1" in html

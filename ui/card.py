@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Sequence
 
-from engine.trace import PLAIN, ModelFacts, Run
+from engine.trace import PLAIN, AnyRun, ModelFacts, Run
 from ui.ribbon import legend_html, ribbon_html, tokens_of
 
 SIDES = {"plain": "Verifier only", "speculative": "Speculative"}
@@ -285,7 +285,7 @@ def caption(run: Run) -> str:
         engines[f"transformers {run.machine.packages['transformers']}"] = None
     parts += list(engines)
     devices = dict.fromkeys(wanted(f.device, f.asked_device) for f in run.models.values())
-    parts.append(f"{run.machine.chip}, {', '.join(devices)}" if devices else run.machine.chip)
+    parts.append(f"{machine_words(run)}, {', '.join(devices)}" if devices else machine_words(run))
     parts.append(f"γ {s.gamma}" + (f", stop at entropy {s.entropy_stop:g}" if s.entropy_stop is not None else ""))
     parts.append(sampling_words(sampling))
     counts = [f"{len(getattr(run, side).ids)}" for side in SIDES if getattr(run, side) is not None]
@@ -297,6 +297,12 @@ def caption(run: Run) -> str:
     if run.status != "done":
         parts.append(run.status)
     return " · ".join(parts)
+
+
+def machine_words(run: AnyRun) -> str:
+    """Apple M2 Pro, 16 GB, macOS 15.2: the machine a figure comes from."""
+    m = run.machine
+    return f"{m.chip}, {m.memory_bytes / 2**30:.0f} GB, {m.system}"
 
 
 def model_words(facts: ModelFacts) -> str:

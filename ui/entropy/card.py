@@ -7,7 +7,7 @@ from typing import Sequence
 
 from engine.analysis.entropy import CONTINUATION, FIRST, Trail, counted, refused, sentence, shown
 from engine.trace import AnyRun
-from ui.card import lines, model_words, sampling_words, share, wanted
+from ui.card import lines, machine_words, model_words, sampling_words, share, wanted
 from ui.entropy import ribbon
 
 CSS = ribbon.CSS
@@ -112,7 +112,7 @@ def caption(run: AnyRun, chosen: Sequence[Trail], trail: Trail) -> str:
         engines[f"transformers {run.machine.packages['transformers']}"] = None
     parts += list(engines)
     devices = dict.fromkeys(wanted(f.device, f.asked_device) for f in run.models.values())
-    parts.append(f"{run.machine.chip}, {', '.join(devices)}" if devices else run.machine.chip)
+    parts.append(f"{machine_words(run)}, {', '.join(devices)}" if devices else machine_words(run))
     parts.append(trail.side[0].lower() + trail.side[1:])
     parts.append(sampling_words(run.settings.sampling))
     tokens = sum(len(t.ids) for t in chosen)

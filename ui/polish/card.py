@@ -8,7 +8,7 @@ from engine.analysis.uag import Figures, Ratio, Row
 from engine.models.cross_pairs import DEMONSTRATION
 from engine.trace import UagRun
 from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC, DISAGREEMENT, TIE
-from ui.card import model_words, sampling_words, share, wanted
+from ui.card import machine_words, model_words, sampling_words, share, wanted
 
 MEANING = {BOUNDARY: "another cut of the same text would have been accepted", DIACRITIC: "the same, at a letter with a Polish diacritic",
            TIE: "the verifier's two best tokens were less than 0.05 apart", DISAGREEMENT: "the verifier wanted another text"}
@@ -118,7 +118,7 @@ def caption(run: UagRun) -> str:
         engines[f"transformers {run.machine.packages['transformers']}"] = None
     parts += list(engines)
     devices = dict.fromkeys(wanted(f.device, f.asked_device) for f in run.models.values())
-    parts.append(f"{run.machine.chip}, {', '.join(devices)}" if devices else run.machine.chip)
+    parts.append(f"{machine_words(run)}, {', '.join(devices)}" if devices else machine_words(run))
     parts.append(f"strategies {', '.join(run.strategies)}; k {', '.join(map(str, run.ks))}; p {run.prefix}")
     parts.append(sampling_words(run.settings.sampling))
     ran = [i for i in run.items if i.refused is None]

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 
 from engine.attention.view import SinkView, anomalous_rows, structural_rows
 from engine.trace import SinkItem, SinksRun
-from ui.card import lines, model_words, wanted
+from ui.card import lines, machine_words, model_words, wanted
 from ui.ribbon import number
 from ui.sinks import ribbon
 from ui.sinks.ribbon import z_words
@@ -130,7 +130,7 @@ def caption(run: SinksRun, item: SinkItem, view: SinkView, chosen: Chosen = Chos
         parts += [f"model {model_words(facts)}", f"{facts.backend} {facts.backend_version}"]
         if "transformers" in run.machine.packages:
             parts.append(f"transformers {run.machine.packages['transformers']}")
-        parts.append(f"{run.machine.chip}, {wanted(facts.device, facts.asked_device)}")
+        parts.append(f"{machine_words(run)}, {wanted(facts.device, facts.asked_device)}")
         parts.append(f"{_some(chosen.layers, facts.layers, 'layer')}, {_some(chosen.heads, None, 'head')}")
     parts.append(f"{len(view.ids):,} tokens" + (", no chat template" if not item.prompt.template else ""))
     parts.append(f"{'edge-corrected z′' if view.corrected else 'plain z'} ≥ {view.threshold:g} is a sink")
