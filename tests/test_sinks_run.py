@@ -186,16 +186,19 @@ def test_stop_keeps_the_prompts_read_so_far(small):
     assert result.status == "stopped" and len(result.items) == 2 and all(item.sums is not None for item in result.items)
 
 
-@pytest.mark.parametrize("calls", range(6))
-def test_stop_at_any_moment_ends_in_a_run(small, calls):
+@pytest.mark.parametrize("calls", range(12))
+def test_stop_at_any_moment_keeps_what_was_read_or_nothing(small, calls):
     left = [calls]
 
     def stop():
         left[0] -= 1
         return left[0] < 0
 
-    result, _ = analysed(small, "Ala", "ma", "kota", stop=stop)
-    assert result.status == "stopped" and len(result.items) < 3
+    events = list(run(SinksRequest((Asked("Ala"), Asked("ma"), Asked("kota")), "tiny"), lambda *_: small, stop))
+    kept = [event.run for event in events if isinstance(event, Done)]
+    assert all(one.status == "stopped" and 0 < len(one.items) < 3 for one in kept)
+    assert not kept or calls > 5  # asked earlier, it had read none
+    assert kept or calls < 11
 
 
 def test_progress_never_falls_and_names_what_is_read(small):

@@ -27,8 +27,8 @@ def run(request: SinksRequest, load: Load, stop: Callable[[], bool] = lambda: Fa
     """Do what the request says; the last event is `Done`. A prompt that cannot be read is refused alone; the others are read.
 
     `hear` is told how far a long prompt is while it is being read, when no event can come. After `stop()` says so the
-    prompts read so far are kept. Raises RequestError where there is no prompt, where the only one is refused, and where the
-    model's attention cannot be captured at all.
+    prompts read so far are kept; if none was, there is no `Done`. Raises RequestError where there is no prompt, where the
+    only one is refused, and where the model's attention cannot be captured at all.
     """
     if not request.prompts:
         raise RequestError("There is no prompt; type some text.")
@@ -66,6 +66,8 @@ def run(request: SinksRequest, load: Load, stop: Callable[[], bool] = lambda: Fa
             break
         done.append(finished)
         over += count
+    if not done:
+        return  # stopped before the first prompt was read: there is nothing to keep
     read_all = len(done) == len(request.prompts)
     yield Done(assemble(model, request, tuple(done), "done" if read_all else "stopped"))
 
