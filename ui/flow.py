@@ -20,12 +20,13 @@ def page(desk: Desk, asking: Callable[[], None], growing: Callable[..., str], sh
     """Draw a page. `asking` draws the controls; `growing(view, ahead, seconds_ahead)` is the running job as HTML; `show` draws a
     run; `empty` is what stands there before the first one. `kinds`: kinds of run from other pages that this one shows too."""
     desk.attach()
-    st.fragment(asking)()
     view = desk.current_view()
+    if view is None or not view.active:
+        desk.settle(view)  # first, for the controls are compared with the run on screen
+    st.fragment(asking)()
     if view is not None and view.active:
         st.fragment(running, run_every=POLL)(view.id, growing)
         return
-    desk.settle(view)
     if view is not None and view.error:
         session.say(view.error)
     elif view is not None and view.status == "stopped" and view.run_id is None and view.run is None:
