@@ -38,7 +38,9 @@ def show(run: SinksRun) -> None:
         if item.refused and len(run.items) <= 3:
             session.say(f"{item.label}: {item.refused}" if len(run.items) > 1 else item.refused)
     if not read:
-        if not any(item.refused for item in run.items):
+        if not run.items:
+            session.say("The run was stopped before a prompt was read.", "note")
+        elif not any(item.refused for item in run.items):
             session.say(MISSING)
         return
     st.fragment(_show)(run, read)
@@ -102,7 +104,8 @@ def choose(run: SinksRun, read: list[int]) -> tuple[int, int | None]:
         "Published": [views[i].health_published if i in views else None for i in range(len(run.items))],
         "Sinks outside": [views[i].health.count if i in views else None for i in range(len(run.items))],
         "Drained": [100 * views[i].health.drained if i in views and views[i].health.drained is not None else None for i in range(len(run.items))],
-        "Seconds": [item.seconds for item in run.items], "Note": [_cell(item.refused, 200) for item in run.items]})
+        "Seconds": [item.seconds for item in run.items],
+        "Note": [_cell(item.refused or (views[i].health.reason if i in views else None), 200) for i, item in enumerate(run.items)]})
     column = st.column_config
     state = st.dataframe(
         data, hide_index=True, key=f"sinks.list.{run.id}", on_select="rerun", selection_mode="multi-row",
