@@ -5,8 +5,9 @@
 Memory is measured in a fresh process each, so that none is left over from another: the plain prefill (one session fed with
 the whole prompt), the same reading with the sums taken, and the plain way; it is the highest resident size over that of the
 loaded model. Prefill and sums are timed in turns, `--repeats` times after a warm-up, on the wall and in processor time (which
-other work on the machine disturbs less); printed are medians. The plain way is timed once. Its mean attention per key must
-equal ours to 1e-4. At the end, one redraw: another choice of layers and heads, z, health.
+other work on the machine disturbs less); printed are medians. With 0 repeats the first time in each process is taken. The
+plain way is timed once. Its mean attention per key must equal ours to 1e-4. At the end, one redraw: another choice of layers
+and heads, z, health.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def main() -> None:
             row = {kind: fresh(kind, tokens, a, Path(folder)) for kind in MEASURES if kind != "eager" or tokens <= a.eager_up_to}
             ours, plain = row["sums"], row.get("eager")
             found["lengths"][tokens] = row
+            for clock in () if a.repeats else ("seconds", "cpu_seconds"):
+                ours["prefill_" + clock], ours["times_prefill_" + clock] = row["prefill"][clock], ours[clock] / row["prefill"][clock]
             line = (f"{tokens:>7,} {ours['prefill_seconds']:>8.2f}s {ours['seconds']:>8.2f}s {ours['times_prefill_seconds']:>8.2f}×"
                     f" {ours['times_prefill_cpu_seconds']:>8.2f}×")
             if plain:
@@ -96,7 +99,7 @@ def measure(a: argparse.Namespace) -> None:
         found |= {"forecast_bytes": told(len(ids)), "redraw_seconds": redraw(kept, len(ids)), "row_error": kept.row_error}
         kept = kept.received.mean((0, 1)) / np.arange(len(ids), 0, -1)
         turns = [(timed(prefill, model, ids)[1], timed(read, model, ids)[1]) for _ in range(a.repeats)]
-        for at, clock in enumerate(("seconds", "cpu_seconds")):
+        for at, clock in enumerate(("seconds", "cpu_seconds") if turns else ()):
             found[clock] = statistics.median(with_sums[at] for _, with_sums in turns)
             found["prefill_" + clock] = statistics.median(plain[at] for plain, _ in turns)
             found["times_prefill_" + clock] = statistics.median(with_sums[at] / plain[at] for plain, with_sums in turns)
