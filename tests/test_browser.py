@@ -5,93 +5,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-ROOT = Path(__file__).resolve().parent.parent
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-             "--disable-component-update", "--disable-sync"]
-HOW = "There is no browser for these tests; `make test` finds one or says how to get it (SPECLENS_CHROMIUM names one)."
-PATIENCE = 420_000  # ms; two cores that others use load torch and decode slowly
-ERRORS = ("Traceback", "ERROR", "Exception", "torch.classes", "missing ScriptRunContext")
+from tests.browser import PATIENCE, chromium, complaints, fits_the_screen_in, newest, page, press_run, server  # noqa: F401
 
-
-PROGRAM = os.environ.get("SPECLENS_CHROMIUM") or shutil.which("chromium")
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    assert PROGRAM is not None, HOW
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=PROGRAM, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
-class Server:
-    """The app on a free port, with its own home and its log in a file."""
-
-    def __init__(self, home: Path):
-        with socket.socket() as s:
-            s.bind(("localhost", 0))
-            self.port = s.getsockname()[1]
-        self.url, self.log_file = f"http://localhost:{self.port}", home / "server.log"
-        environment = {**os.environ, "SPECLENS_HOME": str(home), "HF_HUB_OFFLINE": "1"}
-        self.started = time.monotonic()
-        with open(self.log_file, "wb") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port)],
-                                            cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
-        self.wait()
-
-    def wait(self) -> None:
-        for _ in range(600):
-            try:
-                urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=2).read()
-                return
-            except OSError:
-                assert self.process.poll() is None, self.log()
-                time.sleep(0.1)
-        raise AssertionError(f"the server did not start: {self.log()}")
-
-    def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait(30)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory, smollm2_folder):
-    home = tmp_path_factory.mktemp("home")
-    converted = smollm2_folder.parent
-    if converted.name == "converted":  # made once, by `make setup`; converting again would only cost time
-        (home / "converted").symlink_to(converted, target_is_directory=True)
-    running = Server(home)
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def page(chromium, server):
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
-    one = context.new_page()
-    one.set_default_timeout(PATIENCE)
-    one.mistakes = []
-    one.on("pageerror", lambda e: one.mistakes.append(str(e)))
-    yield one
-    assert one.mistakes == []
-    context.close()
 
 
 def compare(page, server, tokens: int = 24, **query) -> None:
@@ -102,10 +22,6 @@ def compare(page, server, tokens: int = 24, **query) -> None:
         box.fill(str(tokens))
         box.press("Enter")
         page.wait_for_timeout(500)
-
-
-def press_run(page) -> None:
-    page.get_by_role("button", name="Run", exact=False).and_(page.locator("[data-testid=stBaseButton-primary]")).click()
 
 
 def shown_tokens(page) -> int:
@@ -130,7 +46,7 @@ def test_first_screen_is_there_soon_and_imports_no_torch(page, server):
 def test_a_deep_link_shows_the_menu_of_the_app(page, server):
     compare(page, server)
     names = page.get_by_test_id("stTopNavLink").all_inner_texts()
-    assert [n.strip() for n in names] == ["Start", "Compare", "Runs"]
+    assert [n.strip() for n in names] == ["Start", "Compare", "Sinks", "Polish", "Entropy", "Runs"]
 
 
 def test_a_run_streams_and_ends_in_a_card(page, server):
@@ -237,24 +153,9 @@ def test_nothing_scrolls_sideways_on_a_phone(chromium, server, where, scheme):
     if where == "compare" and query:
         page.locator(".sl.card").wait_for()
     page.wait_for_timeout(1500)
-    wide, inner = page.evaluate("[document.querySelector('.stMain').scrollWidth, innerWidth]")
-    assert wide <= inner
-    background = page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor")
-    paper = page.evaluate("getComputedStyle(document.querySelector('.sl')).color")
-    dark = scheme == "dark"
-    assert (sum(channels(background)) < 200) == dark and (sum(channels(paper)) > 400) == dark
+    fits_the_screen_in(page, scheme)
     context.close()
 
 
-def channels(colour: str) -> list[int]:
-    return [int(float(c)) for c in colour.strip("rgba()").split(",")[:3]]
-
-
-def newest(server) -> str | None:
-    runs = sorted((server.log_file.parent / "runs").glob("*.json"))
-    return runs[-1].stem if runs else None
-
-
 def test_the_log_is_clean(server):
-    lines = [line for line in server.log().splitlines() if any(e in line for e in ERRORS)]
-    assert lines == []
+    assert complaints(server) == []

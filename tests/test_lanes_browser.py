@@ -7,7 +7,7 @@ from playwright.sync_api import sync_playwright
 
 from engine.alignment import align
 from tests import toys
-from tests.test_browser import ARGUMENTS, HOW, PROGRAM
+from tests.browser import ARGUMENTS, HOW, PROGRAM
 from ui.lanes import CSS, lanes_html, numbers_html
 from ui.theme import css
 
