@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 
@@ -52,7 +53,9 @@ def test_a_comparison_is_the_same_in_both_engines(models):
     for role in ("verifier", "draft"):
         a, b = ours.models[role], theirs.models[role]
         assert (a.backend, b.backend) == ("mlx", "torch") and "mlx-lm" in a.backend_version
-        assert replace(a, backend="", backend_version="", load_seconds=0) == replace(b, backend="", backend_version="", load_seconds=0)
+        same = dict(backend="", backend_version="", load_seconds=0, notes=())
+        assert replace(a, **same) == replace(b, **same)
+        assert 0.5 < float(re.search(r"at most ([\d.]+) GB", a.notes[-1]).group(1)) < 4  # the verifier alone takes 0.5
 
 
 def test_logits_of_both_bundled_models_agree(models):

@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm import utils as mlx_lm
+from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import ArraysCache, KVCache, QuantizedKVCache, RotatingKVCache, make_prompt_cache
 
 from engine import pair
@@ -17,6 +18,7 @@ from engine.models import mlx_config, mlx_model, mlx_session, registry
 from engine.trace import Sampling, Settings
 from tests.decoded import decoded
 from tests.mlx_folders import KINDS, SLIDING, WIDTH, load, save
+from tests.toys import tiny_llama
 
 SAMPLINGS = (Sampling(), Sampling(1.0, seed=1), Sampling(0.8, top_p=0.9, top_k=20, min_p=0.02, repetition_penalty=1.2))
 
@@ -64,6 +66,7 @@ def test_a_config_is_read_as_torch_reads_it(folders, name):
     assert want.std() > 0.01 and np.abs(np.diff(want, axis=0)).max() > 0.05  # scores that could differ
     same = ("architecture", "layers", "width", "parameters", "flops_per_token", "vocabulary", "context", "tied_head", "bytes", "dtype")
     assert {f: getattr(ours.facts, f) for f in same} == {f: getattr(theirs.facts, f) for f in same}
+    assert "MLX held at most 0.00 GB at once since" in ours.facts.notes[-1]
     assert (ours.ends, ours.defaults, ours.width, ours.can_rewind) == (theirs.ends, theirs.defaults, theirs.width, theirs.can_rewind)
 
 
@@ -137,6 +140,20 @@ def test_a_rotating_cache_is_replaced_and_the_mask_still_limits(folders, name):
         assert mask.shape == (2, 12) and mask.sum(1).tolist() == [seen, seen] and mask[1, -seen:].all()
 
 
+def test_speculation_over_a_rotating_cache_is_mlx_lms_own_plain_text(tmp_path):
+    """SD-06 as reported: a window of 16, a prompt of 5, 30 tokens, draft lengths 1 to 3. mlx-lm's own cache can only go on."""
+    verifier, draft = (load(tiny_llama(tmp_path / str(seed), seed=seed)) for seed in (0, 1))
+    rotating = [RotatingKVCache(16), RotatingKVCache(16)]
+    steps = generate_step(mx.array([1, 2, 3, 4, 5]), verifier.network, prompt_cache=rotating, max_tokens=30)
+    want = tuple(int(token) for token, _ in steps)
+    assert not any(c.is_trimmable() for c in rotating)
+    verifier.network.make_cache = lambda: [RotatingKVCache(16), RotatingKVCache(16)]
+    verifier.ends = ()
+    for gamma in (1, 2, 3):
+        assert decoded(verifier, draft, (1, 2, 3, 4, 5), Settings(gamma=gamma, max_tokens=30)).ids == want
+    assert decoded(verifier, None, (1, 2, 3, 4, 5), Settings(max_tokens=30)).ids == want
+
+
 @pytest.mark.parametrize("cache, can", [(KVCache, True), (lambda: RotatingKVCache(16), True), (lambda: RotatingKVCache(16, keep=4), False),
                                         (lambda: ArraysCache(2), False), (QuantizedKVCache, False)])
 def test_a_model_whose_cache_cannot_be_rolled_back_is_refused_before_a_run(plain, monkeypatch, cache, can):
@@ -178,7 +195,7 @@ def test_a_text_past_the_context_is_refused_in_one_sentence(tmp_path):
 def test_a_network_whose_window_mlx_lm_ignores_is_read_up_to_it_and_says_so(tmp_path, kind, config):
     model = load(save(tmp_path / "okno", kind, sliding_window=8, **config))
     assert model.facts.context == 8
-    assert model.facts.notes == (f"mlx-lm {mlx_model.mlx_lm_version()} reads okno without its sliding window of 8, so it is read up to there.",)
+    assert model.facts.notes[:-1] == (f"mlx-lm {mlx_model.mlx_lm_version()} reads okno without its sliding window of 8, so it is read up to there.",)
     ids = prompt_of(1, 8)
     assert np.abs(scores(model, ids) - scores(load(tmp_path / "okno", "torch"), ids)).max() < 1e-3
 

@@ -68,7 +68,7 @@ class MlxModel:
 
     def __init__(self, network: nn.Module, facts: ModelFacts, vocabulary: Vocabulary, ends: tuple[int, ...],
                  defaults: dict[str, float], support: mx.array | None = None, copies: CopyHead | None = None):
-        self.network, self.facts, self.vocabulary, self.ends = network, facts, vocabulary, ends
+        self.network, self._facts, self.vocabulary, self.ends = network, facts, vocabulary, ends
         self.defaults, self.support, self.to_draft, self.copies = defaults, support, None, copies
         if support is not None:
             # Every token outside the draft's own vocabulary is read as its one "other" id, the row after the last.
@@ -83,6 +83,12 @@ class MlxModel:
         self._aside = mx.new_thread_local_stream(mx.default_device())
         self.width = self._rows or width_of(network)
 
+    @property
+    def facts(self) -> ModelFacts:
+        """What is known of the model, and the most memory that MLX has held for it and all that ran beside it."""
+        peak = f"MLX held at most {mx.get_peak_memory() / 2**30:.2f} GB at once since {self._facts.title} was loaded."
+        return replace(self._facts, notes=(*self._facts.notes, peak))
+
     def session(self, capacity: int | None = None) -> MlxSession:
         inner: Any = NetworkSession(self.network, self._rows, self._aside)
         return MlxSession(self, CopySession(inner, self.copies, capacity or 256) if self.copies else inner)
@@ -94,9 +100,9 @@ class MlxModel:
         """Ids as the network reads them, on its device. RequestError if the text, `before` tokens and these, passes the context."""
         if not isinstance(ids, mx.array):
             ids = mx.array(list(ids), dtype=mx.int32)
-        context = self.facts.context
+        context = self._facts.context
         if context and before + len(ids) > context:
-            raise RequestError(f"{self.facts.title} reads at most {context} tokens; {before + len(ids)} were asked for.")
+            raise RequestError(f"{self._facts.title} reads at most {context} tokens; {before + len(ids)} were asked for.")
         return ids if self.to_draft is None else self.to_draft[mx.minimum(ids, len(self.to_draft) - 1)]
 
     def attention(self, ids: Sequence[int], progress: Callable[[float], bool] = lambda share: False) -> Sums | None:
@@ -124,6 +130,7 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
     """
     started = time.monotonic()
     metal.choose(device)
+    mx.reset_peak_memory()
     contents = weights.check(source.folder)
     read = reading(source, contents.config)
     network = _network(source, contents.config, read)
@@ -144,7 +151,7 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
     ends, defaults = _habits(source, read, vocabulary)
     model = MlxModel(network, facts, vocabulary, ends, defaults, support, copies)
     model.synchronise()
-    model.facts = replace(model.facts, load_seconds=round(time.monotonic() - started, 3))
+    model._facts = replace(facts, load_seconds=round(time.monotonic() - started, 3))
     return model
 
 
