@@ -7,10 +7,10 @@ Bits per byte: −log2 of the probability of every token of the file over the by
 that every token but the first of the file has at least that much before it.
 
 Acceptance, over the three genres of Polish prompts that come with the program, is measured by a small evaluator of its own, not by
-the engine's, so that one can be held against the other: the draft continues the committed text greedily by k of
-its tokens; the last five committed tokens' text and the draft's are encoded together by the verifier's tokenizer and cut at the byte
-where the committed text ends (`context`), or the draft's text is encoded alone (`naive`); candidates count as kept up to the first
-that is not the verifier's own greedy choice.
+the engine's, so that one can be held against the other: the draft continues the committed text greedily by k of its tokens; the last
+five committed tokens' text and the draft's are encoded together by the verifier's tokenizer and cut at the byte where the committed
+text ends (`context`), or the draft's text is encoded alone (`naive`); candidates count as kept up to the first that is not the
+verifier's own greedy choice.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, DynamicCache
 
 from engine.models import bundled
+from engine.models.torch_model import cache_keyword
 from engine.prompt_sets.ready import builtin
 
 PREFIX = 5  # committed tokens the translation sees
@@ -36,7 +37,8 @@ PREFIX = 5  # committed tokens the translation sees
 @dataclass(frozen=True)
 class Model:
     name: str
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer  # without the dummy space that some put before a text: it belongs to the start, not to every piece
+    alone: Tokenizer  # as it is
     net: torch.nn.Module
     bos: int
     eos: int
@@ -47,13 +49,14 @@ def load(name: str) -> Model:
     """A bundled model or a folder, in float32."""
     folder = bundled.ready(bundled.entry(name)) if name.startswith(bundled.PREFIX) else Path(name)
     raw = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    if (raw.get("normalizer") or {}).get("type") == "Sequence":  # the dummy space belongs to the start of a text, not to every piece of it
+    raw["post_processor"] = None
+    alone = Tokenizer.from_str(json.dumps(raw))
+    if (raw.get("normalizer") or {}).get("type") == "Sequence":
         raw["normalizer"]["normalizers"] = [n for n in raw["normalizer"]["normalizers"] if n["type"] != "Prepend"]
     t = Tokenizer.from_str(json.dumps(raw))
-    t.post_processor = None
     net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     pieces = [piece_bytes(t.id_to_token(i), raw["decoder"]["type"] == "ByteLevel") for i in range(t.get_vocab_size())]
-    return Model(name, t, net, t.token_to_id("<s>"), t.token_to_id("</s>"), pieces)
+    return Model(name, t, alone, net, t.token_to_id("<s>"), t.token_to_id("</s>"), pieces)
 
 
 def byte_letters() -> dict[str, int]:
@@ -98,10 +101,9 @@ def text_of(m: Model, ids: list[int]) -> bytes:
 @torch.inference_mode()
 def greedy(m: Model, ids: list[int], count: int) -> list[int]:
     """Up to `count` ids, the end token included."""
-    out, cache, feed = [], None, torch.tensor([ids])
+    out, cache, feed = [], {cache_keyword(m.net): DynamicCache()}, torch.tensor([ids])
     while len(out) < count and m.eos not in out:
-        step = m.net(feed, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache, feed = step.past_key_values, step.logits[:, -1].argmax(-1, keepdim=True)
+        feed = m.net(feed, use_cache=True, logits_to_keep=1, **cache).logits[:, -1].argmax(-1, keepdim=True)
         out.append(int(feed))
     return out
 
@@ -110,7 +112,7 @@ def translated(v: Model, committed: list[int], said: bytes, strategy: str) -> li
     """The draft's text as ids of the verifier; none if the cut does not fall where the committed text ends."""
     said_text = said.decode("utf-8", errors="ignore")
     if strategy == "naive":
-        return v.tokenizer.encode(said_text).ids if said_text else []
+        return v.alone.encode(said_text).ids if said_text else []
     before = text_of(v, committed[-PREFIX:])
     whole = before.decode("utf-8", errors="ignore")
     if len(whole.encode()) != len(before):  # part of a letter is committed: take more of it, or leave this round to the verifier
@@ -152,11 +154,11 @@ def kept(v: Model, d: Model, prompt: list[int], answer: list[int], gamma: int, s
 def token_time(m: Model, times: int = 60) -> float:
     """Milliseconds a token, median, after 64 tokens."""
     with torch.inference_mode():
-        cache = m.net(torch.full((1, 64), 5), use_cache=True).past_key_values
-        taken = []
+        cache, taken = {cache_keyword(m.net): DynamicCache()}, []
+        m.net(torch.full((1, 64), 5), use_cache=True, **cache)
         for _ in range(times):
             began = time.perf_counter()
-            m.net(torch.tensor([[5]]), past_key_values=cache, use_cache=True)
+            m.net(torch.tensor([[5]]), use_cache=True, **cache)
             taken.append(time.perf_counter() - began)
     return statistics.median(taken) * 1e3
 

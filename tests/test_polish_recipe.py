@@ -75,20 +75,22 @@ def small(known: int = 50, full: int = 90) -> polish_train.Tied:
     return polish_train.Tied(Shape(vocabulary=known + 1, width=64, layers=2, heads=1, mlp=96, context=256), ids, full)
 
 
-def full_loss(model, rows, smooth):
+def full_loss(model, ids, smooth):
     """The loss written out over the whole softmax."""
+    learned, rows = ids[:, 1:].flatten() >= 0, model.to_row[torch.where(ids < 0, -1 - ids, ids)]
     h = model.hidden(rows[:, :-1]).flatten(0, 1)
-    logp = (F.linear(h, model.embed.weight) + model.bias).log_softmax(-1)
-    return -(1 - smooth) * logp.gather(1, rows[:, 1:].reshape(-1, 1)).mean() - smooth * logp[:, -1].mean()
+    logp = (F.linear(h, model.embed.weight) + model.bias).log_softmax(-1)[learned]
+    return -(1 - smooth) * logp.gather(1, rows[:, 1:].reshape(-1, 1)[learned]).mean() - smooth * logp[:, -1].mean()
 
 
 def test_the_head_by_parts_has_the_gradient_of_the_whole(monkeypatch):
     monkeypatch.setattr(polish_train, "bf16", lambda: False)
-    model, rows = small(), torch.randint(0, 50, (3, 40))
-    polish_train.loss_of(model, rows, 0.1).backward()
+    model, ids = small(), torch.randint(0, 90, (3, 40))
+    ids[0, :20] = -1 - ids[0, :20]  # read and not learned
+    polish_train.loss_of(model, ids, 0.1).backward()
     found = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad()
-    full_loss(model, rows, 0.1).backward()
+    full_loss(model, ids, 0.1).backward()
     for n, p in model.named_parameters():
         torch.testing.assert_close(found[n], p.grad, atol=1e-6, rtol=1e-4, msg=n)
 
@@ -96,13 +98,14 @@ def test_the_head_by_parts_has_the_gradient_of_the_whole(monkeypatch):
 def test_a_drawn_softmax_is_right_on_average(monkeypatch):
     monkeypatch.setattr(polish_train, "bf16", lambda: False)
     monkeypatch.setattr(polish_train, "DRAWN", 12)
-    model, rows = small(), torch.randint(0, 8, (2, 30))
+    model = small()
+    ids = model.known[torch.randint(0, 8, (2, 30))]
     always = torch.zeros(51, dtype=torch.bool)
     always[:10] = always[-1] = True
     with torch.no_grad():
-        drawn = [polish_train.loss_of(model, rows, 0.0, always).item() for _ in range(300)]
+        drawn = [polish_train.loss_of(model, ids, 0.0, always).item() for _ in range(300)]
         assert np.std(drawn) > 1e-4  # it does draw
-        assert np.mean(drawn) == pytest.approx(full_loss(model, rows, 0.0).item(), abs=0.02)
+        assert np.mean(drawn) == pytest.approx(full_loss(model, ids, 0.0).item(), abs=0.02)
 
 
 @torch.no_grad()
@@ -118,6 +121,16 @@ def test_the_writer_writes_what_the_network_says_without_a_cache(monkeypatch):
         want = torch.cat((want, logits.argmax(-1, keepdim=True)), 1)
     assert wrote.tolist() == want.tolist()
     assert len(set(wrote[:, 5:].flatten().tolist())) > 3
+
+
+def test_of_a_written_text_only_what_was_written_is_learned(tmp_path, tokenizer):
+    pairs = [["Żółw śpi w", " źdźble trawy.\nZdanie"], ["", "Zdanie numer"]]
+    (tmp_path / "written.txt.xz").write_bytes(lzma.compress("\n".join(json.dumps(p) for p in pairs).encode()))
+    first, second = polish_train.written_cut(tmp_path / "written.txt.xz", tokenizer, 0, 1).ids
+    learned = [i for i in first if i >= 0]
+    assert tokenizer.decode(learned) == pairs[0][1]
+    assert [(-1 - i if i < 0 else i) for i in first.tolist()] == [0, *tokenizer.encode("".join(pairs[0]), add_special_tokens=False).ids]
+    assert second[0] == -1 and (second[1:] >= 0).all()
 
 
 def test_beginnings_come_from_the_texts_and_never_from_what_is_held_out(texts):

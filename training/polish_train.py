@@ -84,12 +84,14 @@ class Head(torch.autograd.Function):
 
 
 def loss_of(model: Tied, ids, smooth: float, always=None):
-    """Mean nats per token, ids (rows, length + 1) already as rows of the embedding.
+    """Mean nats per token, ids (rows, length + 1) of the tokenizer; negative ones (−1 − id) are read and not learned.
 
     always: bool (vocabulary,), ids that every softmax holds. Then the others are held if they occur in `ids` or are drawn, and those
     drawn count for those not drawn, so that the sum under the softmax is right on average (importance sampling).
     """
-    h, targets = model.hidden(ids[:, :-1]).flatten(0, 1).float(), ids[:, 1:].flatten()
+    learned = (ids[:, 1:] >= 0).flatten()
+    ids = model.to_row[torch.where(ids < 0, -1 - ids, ids)]
+    h, targets = model.hidden(ids[:, :-1]).flatten(0, 1)[learned].float(), ids[:, 1:].flatten()[learned]
     if always is None:
         return Head.apply(h, model.embed.weight, model.bias, targets, smooth)
     held = always.clone()
@@ -133,7 +135,7 @@ def held_out(model: Tied, c: Cut, length: int, most: int = 40) -> float:
     n = max(1, min(most, (len(stream) - 1) // length) // 8) * 8
     ids = np.stack([stream[i * length : (i + 1) * length + 1] for i in range(n)])
     with autocast():
-        return float(np.mean([loss_of(model, model.to_row[torch.from_numpy(b).long()], 0.0).item() for b in np.split(ids, range(8, n, 8))]))
+        return float(np.mean([loss_of(model, torch.from_numpy(b).long(), 0.0).item() for b in np.split(ids, range(8, n, 8))]))
 
 
 def filled(source, ids: int) -> np.ndarray:
@@ -204,7 +206,7 @@ def train(a) -> None:
                 source = long if rng.random() < a.long else last_
             ids = torch.from_numpy(filled(source, a.length * a.rows // a.parts)).long()
             with autocast():
-                loss = loss_of(model, model.to_row[ids], UNSEEN, None if progress > 1 - a.fall / 2 else always)
+                loss = loss_of(model, ids, UNSEEN, None if progress > 1 - a.fall / 2 else always)
             (loss / a.parts).backward()
             running = 0.98 * running + 0.02 * loss.item() if step or p else loss.item()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -228,9 +230,14 @@ def train(a) -> None:
 
 
 def written_cut(path: Path, tokenizer: Tokenizer, bos: int, eos: int) -> Cut:
-    """Texts a verifier wrote, one JSON string a line (`training/polish_written.py`)."""
-    texts = [json.loads(line) for line in lzma.open(path, "rt", encoding="utf-8")]
-    ids = [np.array([bos, *tokenizer.encode(t, add_special_tokens=False).ids], np.int32) for t in texts]
+    """Texts a verifier wrote (`training/polish_written.py`). An id that is read and not learned, as it was there before, is −1 − id."""
+    ids = []
+    for line in lzma.open(path, "rt", encoding="utf-8"):
+        begun, wrote = json.loads(line)
+        e = tokenizer.encode(begun + wrote, add_special_tokens=False)
+        learned = np.array([end > len(begun) for _, end in e.offsets], bool)
+        row = np.array(e.ids, np.int32)
+        ids.append(np.concatenate(([-1 - bos], np.where(learned, row, -1 - row))).astype(np.int32))
     return Cut(ids, ["written"] * len(ids), np.arange(len(ids)) % HELD_OUT == 7)
 
 

@@ -3,7 +3,7 @@
     python -m training.polish_written --checkpoint DIR/checkpoint.pt --tokenizer tokenizer.json --texts DIR --out written.txt.xz --minutes 10
 
 What a draft is for is to say what the verifier would say, so it learns from the verifier's own words (sequence-level distillation,
-Kim & Rush 2016). Text crosses between tokenizers where probabilities do not. One JSON string a line; running it again adds to the file.
+Kim & Rush 2016). Text crosses between tokenizers where probabilities do not. One pair [beginning, what the verifier wrote] a line; running it again adds to the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from training.network import Shape, rotate
 from training.polish_corpus import documents
 from training.polish_train import Tied, bf16
 
-BATCH, LONGEST, NEW = 128, 48, 112  # texts at a time; tokens of a beginning at most, and written after it
+BATCH, LONGEST, NEW = 128, 48, 80  # texts at a time; tokens of a beginning at most, and written after it
 ASKED = ("Co to jest {}?", "Czym jest {}?", "{} to", "{} –", "Opisz, czym jest {}.", "Jak działa {}?", "Dlaczego {}", "Kim był {}?",
          "Jak zmienić {}?", "Aby użyć {},", "Napisz krótko o {}.", "Pytanie: Co oznacza {}?\nOdpowiedź:", "Gdzie leży {}?", "Kto {}?",
          "Wyjaśnij, co znaczy {}.", "Podaj przykłady: {}.", "Wymień trzy cechy, które ma {}.", "Jaki jest {}?", "Ile {}?", "{} jest")
@@ -40,7 +40,7 @@ def beginnings(texts: Path, rng: np.random.Generator):
             yield ASKED[rng.integers(len(ASKED))].format(terms[rng.integers(len(terms))])
         else:
             words = lines[rng.integers(len(lines))].split(" ")
-            yield " ".join(words[: rng.integers(2, 16)])
+            yield " ".join(words[: rng.integers(2, 20)])
 
 
 class Writer:
@@ -107,9 +107,10 @@ def main() -> None:
         with lzma.open(a.out, "at", encoding="utf-8") as f:
             for row in out:
                 row = row[: row.index(end_id)] if end_id in row else row
-                text = tokenizer.decode(row, skip_special_tokens=True)
-                f.write(json.dumps(text.rstrip("\ufffd"), ensure_ascii=False) + "\n")
-                tokens += len(row)
+                text = tokenizer.decode(row, skip_special_tokens=True).rstrip("\ufffd")
+                begun = tokenizer.decode(row[: ids.shape[1]], skip_special_tokens=True).rstrip("\ufffd")
+                f.write(json.dumps([begun, text[len(begun) :]], ensure_ascii=False) + "\n")
+                tokens += len(row) - ids.shape[1]
         written += BATCH
         print(f"{written} texts, {tokens} tokens, {(end - time.process_time()) / 60:.1f} minutes left", flush=True)
 
