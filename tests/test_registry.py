@@ -22,7 +22,7 @@ def test_the_list_holds_bundled_own_and_cached_models_and_never_raises(cache, ti
     (models / "notatki.txt").write_text("x")
     in_cache(cache, tiny)
     rows = {e.name: e for e in registry.listing()}
-    assert set(rows) == {"bundled:smollm2-135m", "bundled:smollm2-draft", str(models / "dobry"), str(models / "zly"),
+    assert set(rows) == {*(bundled.PREFIX + name for name in bundled.TABLE), str(models / "dobry"), str(models / "zly"),
                          str(models / "uszkodzony.gguf"), "org/maly"}
     good = rows[str(models / "dobry")]
     assert (good.available, good.why, good.family, good.title, good.role) == (True, "", "llama", "dobry", "model")

