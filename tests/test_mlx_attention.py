@@ -153,7 +153,7 @@ def test_where_near_attention_would_take_too_much_its_mean_stays(model):
 def test_quantised_keys_are_refused_with_the_reason(model, monkeypatch):
     from mlx_lm.models.cache import QuantizedKVCache
 
-    monkeypatch.setattr(mlx_session, "make_prompt_cache", lambda network: [QuantizedKVCache(), QuantizedKVCache()])
+    monkeypatch.setattr(mlx_session.mlx_cache, "make_prompt_cache", lambda network: [QuantizedKVCache(), QuantizedKVCache()])
     with pytest.raises(RequestError, match=r"^The attention of mały cannot be measured: its keys are kept in few bits, .*\.$"):
         model.attention(ids_of(5))
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -158,7 +161,7 @@ def test_speculation_over_a_rotating_cache_is_mlx_lms_own_plain_text(tmp_path):
                                         (lambda: ArraysCache(2), False), (QuantizedKVCache, False)])
 def test_a_model_whose_cache_cannot_be_rolled_back_is_refused_before_a_run(plain, monkeypatch, cache, can):
     """SD-06: rotating caches that keep some first tokens, recurrent states, quantised caches."""
-    monkeypatch.setattr(mlx_session, "make_prompt_cache", lambda network: [cache(), KVCache()])
+    monkeypatch.setattr(mlx_session.mlx_cache, "make_prompt_cache", lambda network: [cache(), KVCache()])
     monkeypatch.setattr(mlx_model, "width_of", lambda network: WIDTH)
     made = mlx_model.MlxModel(plain[0].network, plain[0].facts, plain[0].vocabulary, (), {})
     assert made.can_rewind is can
@@ -275,6 +278,19 @@ def test_torch_refuses_packed_weights_and_says_which_engine_reads_them(packed_fo
     _, folder = packed_folder(2, 4)
     with pytest.raises(RequestError, match="packed by MLX .4-bit in groups of 32., which torch cannot read; choose the backend mlx"):
         load(folder, "torch")
+
+
+# ------------------------------------------------------------------------------------------------------------ process
+
+
+def test_mlx_lm_does_not_lower_the_limit_of_open_files():
+    """Imported by itself it would: to 2,048, and for good."""
+    code = ("import resource as r; _, hard = r.getrlimit(r.RLIMIT_NOFILE); soft = hard if hard > 0 else 100_000\n"
+            "r.setrlimit(r.RLIMIT_NOFILE, (soft, hard)); import engine.models.mlx_library\n"
+            "assert r.getrlimit(r.RLIMIT_NOFILE) == (soft, hard); r.setrlimit(r.RLIMIT_NOFILE, (64, hard))\n"
+            "engine.models.mlx_library._import(); assert r.getrlimit(r.RLIMIT_NOFILE) == (2048, hard), r.getrlimit(r.RLIMIT_NOFILE)")
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 # ------------------------------------------------------------------------------------------------------------- thread

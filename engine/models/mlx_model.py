@@ -17,11 +17,12 @@ import mlx.core as mx
 import transformers
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map_with_path
-from mlx_lm import utils as mlx_lm
 
 from engine.errors import RequestError
 from engine.models import cost, metal, mlx_attention, mlx_config, packed, weights
 from engine.models.mlx_copy_head import CopyHead, CopySession
+from engine.models.mlx_library import mlx_lm_version
+from engine.models.mlx_library import utils as mlx_lm
 from engine.models.mlx_session import NetworkSession, WindowCache, caches, rewindable, width_of
 from engine.models.source import Source
 from engine.numerics import mlx as numerics
@@ -236,9 +237,3 @@ def _facts(network, source, contents, read, vocabulary, support, device, dtype, 
         weights=source.weights, backend="mlx", backend_version=f"{mx.__version__} (mlx-lm {mlx_lm_version()})", device=device,
         asked_device=asked_device, dtype=dtype, asked_dtype=asked_dtype,
         bytes=sum(p.nbytes for _, p in tree_flatten(network.parameters())), notes=tuple(notes))
-
-
-def mlx_lm_version() -> str:
-    from importlib.metadata import version
-
-    return version("mlx-lm")

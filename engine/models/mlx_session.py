@@ -6,16 +6,16 @@ from typing import Any
 
 import mlx.core as mx
 from mlx import nn
-from mlx_lm.models.cache import KVCache, RotatingKVCache, create_attention_mask, make_prompt_cache
 
 from engine.errors import RequestError
+from engine.models.mlx_library import cache as mlx_cache
 
 PREFILL = 512  # positions read at once: the scores of one block of attention must fit
 APART = 8  # a block whose last rows alone are scored is cut from this many unscored ones on: the head is a large matrix
 SURE = 8  # tokens in a row that were the best by the scores before them, after which a session reads ahead
 
 
-class WindowCache(KVCache):
+class WindowCache(mlx_cache.KVCache):
     """Keeps all keys where attention slides: a window that has thrown keys away could not be rolled back. The mask limits
     what a query sees, whether or not the network's own file says how far."""
 
@@ -24,17 +24,17 @@ class WindowCache(KVCache):
         self.window = window
 
     def make_mask(self, N: int, return_array: bool = False, window_size: int | None = None):
-        return create_attention_mask(N, self.offset, return_array, window_size or self.window)
+        return mlx_cache.create_attention_mask(N, self.offset, return_array, window_size or self.window)
 
 
 def caches(network: nn.Module) -> list[Any]:
     """A fresh cache a layer, every rotating one replaced by one that can be rolled back."""
-    return [WindowCache(c.max_size) if type(c) is RotatingKVCache and not c.keep else c for c in make_prompt_cache(network)]
+    return [WindowCache(c.max_size) if type(c) is mlx_cache.RotatingKVCache and not c.keep else c for c in mlx_cache.make_prompt_cache(network)]
 
 
 def rewindable(network: nn.Module) -> bool:
     """False where a layer keeps a running state, or keys that it throws away or packs. Also for kinds of cache we do not know."""
-    return all(type(c) in (KVCache, WindowCache) for c in caches(network))
+    return all(type(c) in (mlx_cache.KVCache, WindowCache) for c in caches(network))
 
 
 def width_of(network: nn.Module) -> int:
