@@ -156,3 +156,11 @@ def test_the_bundled_model_against_transformers_alone(smollm2_folder):
         assert [t[column] for t in data["tokens"]] == pytest.approx(want, abs=1e-3)
     best = logits.softmax(-1).topk(5)
     assert [[b["probability"] for b in t["top"]] for t in data["tokens"]] == [pytest.approx(row, abs=1e-3) for row in best.values.tolist()]
+
+
+def test_a_run_that_cannot_be_saved_is_told_all_the_same(tiny, capfd, home):
+    home.mkdir(exist_ok=True)
+    (home / "runs").write_text("a file where the folder should be")
+    assert main(asked(tiny, "--save")) == 2
+    out, err = capfd.readouterr()
+    assert out.startswith("Mean entropy") and "cannot be made" in err.splitlines()[-1]

@@ -169,3 +169,11 @@ def test_lists_of_layers_are_read(text, found):
 def test_what_is_no_list_of_layers_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
         indices(text)
+
+
+def test_a_run_that_cannot_be_saved_is_told_all_the_same(model, capfd, home):
+    home.mkdir()
+    (home / "runs").write_text("a file where the folder should be")
+    assert main(["sinks", "--model", model, "--prompt", TEXT, "--save", "--device", "cpu"]) == 2
+    out, err = capfd.readouterr()
+    assert out.startswith("Context health") and "cannot be made" in err and len(err.splitlines()) == 1

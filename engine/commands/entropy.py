@@ -40,16 +40,22 @@ def run(args) -> int:
     asked = request(args)
     require_writable(args.json)
     result = _decode(asked, args.debug)
+    unsaved = None
     if args.save:
         from engine.run_files import write
 
-        path = folder("runs") / f"{result.id}.json"
-        write(result, path)
-        print(f"saved {path}", file=sys.stderr)
+        try:
+            path = folder("runs") / f"{result.id}.json"
+            write(result, path)
+            print(f"saved {path}", file=sys.stderr)
+        except RequestError as e:  # a full disk: what was worked out is told all the same
+            unsaved = e
     if args.json:
         write_json(report(result), args.json)
     if args.json != "-":
         print(describe(result))
+    if unsaved:
+        raise unsaved
     return 130 if result.status == "stopped" else 0
 
 

@@ -61,17 +61,23 @@ def run(args) -> int:
     asked = request(args)
     require_writable(args.json)
     result = _read(asked, args)
+    unsaved = None
     if args.save:
         from engine.run_files import write
 
-        path = folder("runs") / f"{result.id}.json"
-        write(result, path)
-        print(f"saved {path}", file=sys.stderr)
+        try:
+            path = folder("runs") / f"{result.id}.json"
+            write(result, path)
+            print(f"saved {path}", file=sys.stderr)
+        except RequestError as e:  # a full disk: what was worked out is told all the same
+            unsaved = e
     views = [None if item.refused else _view(item, args) for item in result.items]
     if args.json:
         write_json(report(result, views, alone=args.prompt_set is None), args.json)
     if args.json != "-":
         print(describe(result, views))
+    if unsaved:
+        raise unsaved
     return 130 if result.status == "stopped" else 0
 
 
