@@ -138,6 +138,16 @@ def test_the_output_made_from_the_chunks_is_the_kernels(model):
     assert np.abs(found - want).max() < 1e-4
 
 
+def test_beside_a_fused_kernel_the_sums_are_the_same(model, monkeypatch):
+    """As on an Apple GPU: the output is the kernel's own, and the weights are worked out beside it."""
+    ids, make = ids_of(50), subject.Reading.__init__
+    want, logits = model.attention(ids), np.array(model.session().feed(ids, 50))
+    monkeypatch.setattr(subject.Reading, "__init__", lambda self, *a, **n: (make(self, *a, **n), setattr(self, "_fused", True))[0])
+    same(model.attention(ids), want, atol=1e-6)
+    with subject.watched(subject.Reading(2, 50)):
+        assert np.array_equal(np.array(model.network(mx.array([ids]), cache=model.caches())[0]), logits)
+
+
 def test_where_near_attention_would_take_too_much_its_mean_stays(model):
     whole, small = subject.Reading(2, 30), subject.Reading(2, 30, near_limit=10)
     for reading in (whole, small):

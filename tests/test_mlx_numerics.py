@@ -151,6 +151,19 @@ def test_rounds_are_judged_as_by_torch(seed, k, shape, s):
     assert np.allclose(ours[3], theirs[3], atol=1e-5) and np.allclose(ours[4], theirs[4], atol=1e-5)
 
 
+def test_the_ways_that_only_a_gpu_takes_give_the_same(monkeypatch):
+    """A nucleus by a whole sort, and a mass that is made to grow: run here on the CPU, whose sums need neither."""
+    ours, _ = drawn_logits(3, 5000, 11)
+    near = [dense(ops.filtered(ours, s), 5000) for s in (Sampling(0.7, top_p=0.9), Sampling(2.0, top_p=0.99))]
+    rows = mx.softmax(ours, -1)
+    drawn = [ops.to_host(ops.pick(rows, mx.array([u] * 3))) for u in (0.0, 0.37, LARGEST)]
+    monkeypatch.setattr(ops, "_on_cpu", lambda: False)
+    far = [dense(ops.filtered(ours, s), 5000) for s in (Sampling(0.7, top_p=0.9), Sampling(2.0, top_p=0.99))]
+    assert np.allclose(near, far, atol=1e-6) and drawn == [ops.to_host(ops.pick(rows, mx.array([u] * 3))) for u in (0.0, 0.37, LARGEST)]
+    gap = mx.array([[0.5, 0.0, 0.0, 0.5]])
+    assert {ops.to_host(ops.pick(gap, mx.array([u])))[0] for u in (0.0, 0.49, 0.5, 0.51, LARGEST)} == {0, 3}
+
+
 def test_plain_draws_and_point_masses_are_judged_as_by_torch():
     ours, theirs = drawn_logits(3, 40, 5)
     for s in (Sampling(), Sampling(1.0), Sampling(0.8, top_k=5), Sampling(1.0, top_p=0.7)):
