@@ -89,3 +89,15 @@ def test_half_precision_is_taken_too(dtype):
     net = network("Llama").to(dtype)
     made = model(net)
     assert made._lean is not None and made.session().feed((1, 2, 3), 2).dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_bundled_model_takes_the_lean_pass_in_any_precision_and_a_wrong_one_never(smollm2_folder, monkeypatch, dtype):
+    from transformers import AutoModelForCausalLM
+
+    network = AutoModelForCausalLM.from_pretrained(smollm2_folder, dtype=dtype).eval()
+    lean = llama.fuse(network, None)
+    assert lean is not None
+    right = llama.LlamaSession.feed
+    monkeypatch.setattr(llama.LlamaSession, "feed", lambda self, ids, last, *more: right(self, ids.flip(0), last, *more))
+    assert not llama._agrees(lean, network)

@@ -83,14 +83,21 @@ def _shared(*linears: nn.Linear, name: str = "weight") -> Tensor:
 
 @torch.inference_mode()
 def _agrees(lean: Llama, network: nn.Module) -> bool:
-    """Whether a prompt and a further token score as in transformers, up to the rounding of the weights' precision."""
+    """Whether a prompt and a further block score as in transformers, up to the rounding of the weights' precision.
+
+    In half precision two right passes part: on this probe, which no model was trained on, by 0.7 of the logits' spread at most
+    and 0.11 in the mean (SmolLM2, bfloat16, each row's correlation 0.97 or more). A pass that loses its first token is off by
+    4.4 and 0.88, with correlations down to 0.2.
+    """
     ids = torch.tensor(PROBE, device=lean.embedding.device) % min(lean.embedding.shape[0], 10_000)
     want = network(ids[None]).logits[0, :, : lean.head.shape[0]].float()
     session = LlamaSession(lean, 16)
     got = torch.cat([session.feed(ids[:-2], len(ids) - 2), session.feed(ids[-2:], 2)])
     scale = want.std().clamp(min=1e-6)
-    allowed = 1e-3 if lean.embedding.dtype == torch.float32 else 0.15
-    return bool((got - want).abs().amax() <= allowed * scale)
+    apart = (got - want).abs() / scale
+    if lean.embedding.dtype == torch.float32:
+        return bool(apart.amax() <= 1e-3)
+    return bool(apart.mean() <= 0.2 and F.cosine_similarity(got - got.mean(-1, True), want - want.mean(-1, True)).amin() >= 0.95)
 
 
 def _padded(n: int, like: Tensor) -> int | None:
