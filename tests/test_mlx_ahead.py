@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from engine.models import mlx_session
+from engine.models import mlx_model, mlx_session
 from engine.trace import Sampling, Settings
 from tests.decoded import decoded
 from tests.mlx_folders import KINDS, SLIDING, WIDTH, load, save
@@ -23,8 +23,9 @@ def models(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch):
-    """Sessions read ahead from the second foreseen token on."""
+    """Sessions read ahead from the second foreseen token on, also on the CPU, where it would not pay."""
     monkeypatch.setattr(mlx_session, "SURE", 2)
+    monkeypatch.setattr(mlx_model, "ahead_pays", lambda: True)
 
 
 def followed(session, ids, count):
@@ -71,6 +72,13 @@ def test_a_clock_waits_for_what_was_asked_and_no_more(models):
     model.synchronise()
     assert model.pending is None and session._inner._ahead is not None
     model.synchronise()  # with nothing handed out: for all there is
+
+
+def test_a_cpu_reads_nothing_ahead(models, monkeypatch):
+    monkeypatch.undo()
+    session = models["tied", 0].session()
+    followed(session, [1], 20)
+    assert not mlx_session.ahead_pays() and session._inner._ahead is None
 
 
 def test_nothing_is_read_ahead_of_a_draft_or_a_block(models, monkeypatch):

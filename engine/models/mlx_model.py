@@ -23,7 +23,7 @@ from engine.models import cost, metal, mlx_attention, mlx_config, packed, weight
 from engine.models.mlx_copy_head import CopyHead, CopySession
 from engine.models.mlx_library import mlx_lm_version
 from engine.models.mlx_library import utils as mlx_lm
-from engine.models.mlx_session import NetworkSession, WindowCache, caches, rewindable, width_of
+from engine.models.mlx_session import NetworkSession, WindowCache, ahead_pays, caches, rewindable, width_of
 from engine.models.source import Source
 from engine.numerics import mlx as numerics
 from engine.tokens import Vocabulary
@@ -37,7 +37,7 @@ class MlxSession:
 
     def __init__(self, model: "MlxModel", inner: Any):
         self.model, self._inner = model, inner
-        self._may_read_ahead = model.can_rewind and isinstance(inner, NetworkSession) and model.to_draft is None
+        self._may_read_ahead = ahead_pays() and model.can_rewind and isinstance(inner, NetworkSession) and model.to_draft is None
 
     @property
     def length(self) -> int:

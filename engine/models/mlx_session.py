@@ -37,6 +37,11 @@ def rewindable(network: nn.Module) -> bool:
     return all(type(c) in (mlx_cache.KVCache, WindowCache) for c in caches(network))
 
 
+def ahead_pays() -> bool:
+    """Whether a device is worth reading ahead on. MLX's queue for a CPU holds a few steps, so nothing is gained there."""
+    return mx.default_device().type != mx.cpu
+
+
 def width_of(network: nn.Module) -> int:
     """Columns of the logits; only shapes are worked out."""
     return network(mx.zeros((1, 1), mx.int32), cache=caches(network)).shape[-1]
