@@ -144,9 +144,12 @@ def legend_html(a: Alignment) -> str:
 # ── figures ──
 
 
-def numbers_html(a: Alignment) -> str:
-    """The figures with their denominators under the sentences that say them, and what each tokenizer did to the text."""
-    said = "".join(f"<p>{escape(line)}</p>" for line in sentences(a))
+def numbers_html(a: Alignment, said: int = 0) -> str:
+    """The figures with their denominators under the sentences that say them, and what each tokenizer did to the text.
+
+    The first `said` sentences are left out: they stand elsewhere.
+    """
+    words = "".join(f"<p>{escape(line)}</p>" for line in sentences(a)[said:])
     rows = [(lane.title, f"{len(lane.tokens):,}", "n/a" if a.tokens_per_word(i) is None else f"{a.tokens_per_word(i):.2f}",
              _of(a.splits(i), len(a.letters))) for i, lane in enumerate(a.lanes)]
     tables = _table(("Tokenizer", ("Tokens", f"of a text of {len(a.text):,} characters"),
@@ -164,7 +167,7 @@ def numbers_html(a: Alignment) -> str:
             ("Lone cuts at a diacritic", "of the cuts that only one of the two makes, those at the edge of or inside a letter with a diacritic"),
             ("Letters touched", "letters with a diacritic that such a cut touches")), rows)
     notes = "".join(f"<li>{escape(note)}</li>" for lane in a.lanes for note in lane.notes)
-    return f'<div class="sl lanes figures-of">{said}{tables}' + (f'<ul class="notes">{notes}</ul>' if notes else "") + "</div>"
+    return f'<div class="sl lanes figures-of">{words}{tables}' + (f'<ul class="notes">{notes}</ul>' if notes else "") + "</div>"
 
 
 def _table(head: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:

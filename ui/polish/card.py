@@ -12,6 +12,7 @@ from ui.card import machine_words, model_words, sampling_words, share, wanted
 
 MEANING = {BOUNDARY: "another cut of the same text would have been accepted", DIACRITIC: "the same, at a letter with a Polish diacritic",
            TIE: "the verifier's two best tokens were less than 0.05 apart", DISAGREEMENT: "the verifier wanted another text"}
+SHORT = {BOUNDARY: "boundary", DIACRITIC: "diacritic", TIE: "near tie", DISAGREEMENT: "disagreement"}
 LETTER = {BOUNDARY: "cb", DIACRITIC: "cd", TIE: "ct", DISAGREEMENT: "cx"}
 
 CSS = """
@@ -20,6 +21,8 @@ CSS = """
 .sl table.uag :is(th,td){padding:6px 14px 6px 0;text-align:left;vertical-align:top;border:0;border-bottom:1px solid var(--line);font-weight:400}
 .sl table.uag th{color:var(--quiet);white-space:nowrap} .sl table.uag th[scope=row]{color:var(--ink);font-weight:600}
 .sl table.uag td b{font-weight:600;font-size:15px} .sl table.uag small{display:block;color:var(--quiet);font-size:12px;white-space:nowrap}
+.sl table.genres :is(th,td){padding:3px 14px 3px 0} .sl table.genres td small{display:inline;margin-left:6px}
+.sl table.uag small.wrap{white-space:normal;margin-top:3px}
 .sl .why{display:flex;height:10px;width:100%;min-width:90px;gap:1px;border-radius:3px;overflow:hidden;margin-top:5px;background:var(--area)}
 .sl .why i{display:block}
 .sl .cb{background:var(--accent)}
@@ -40,15 +43,20 @@ def card_html(run: UagRun, f: Figures, prompt: bool = False) -> str:
         parts.append('<div class="said">' + "".join(f"<p>{escape(s)}</p>" for s in rest) + "</div>")
     if prompt:
         parts.append('<p class="prompt">' + "&#10;".join(escape(i.prompt.text).replace("\n", "&#10;") for i in run.items[:20]) + "</p>")
-    parts += [table_html(run, f), causes_html(f)]
-    notes = list(dict.fromkeys([*(n for m in run.models.values() for n in m.notes), *run.notes,
-                                *(n for i in run.items for r in i.results for n in r.answer.notes)]))
-    if any(m.name.startswith("bundled:polish") for m in run.models.values()):
-        notes.append(DEMONSTRATION)
+    parts += [table_html(run, f), *([causes_html(f)] if f.rows else []), genres_html(f)]
+    notes = notes_of(run)
     if notes:
         parts.append('<ul class="notes">' + "".join(f"<li>{escape(n)}</li>" for n in notes[:30]) + "</ul>")
     parts.append(f'<p class="caption">{escape(caption(run))}</p>')
     return f'<article class="sl card" aria-label="Translation strategies">{"".join(parts)}</article>'
+
+
+def notes_of(run: UagRun) -> list[str]:
+    """What models, run and answers noted, each once; of the bundled Polish models, what they are."""
+    notes = list(dict.fromkeys([*(n for m in run.models.values() for n in m.notes), *run.notes,
+                                *(n for i in run.items for r in i.results for n in r.answer.notes)]))
+    demonstration = any(m.name.startswith("bundled:polish") for m in run.models.values())
+    return notes + [DEMONSTRATION] * demonstration
 
 
 def table_html(run: UagRun, f: Figures) -> str:
@@ -63,6 +71,20 @@ def table_html(run: UagRun, f: Figures) -> str:
     return (f'<div class="wide" tabindex="0"><table class="uag"><thead><tr><th scope="col">acceptance of candidates</th>{head}</tr></thead>'
             f'<tbody>{body}</tbody></table></div><p class="quiet" style="font-size:13px">Verifier-only: {plain} tok/s. Intervals are 95 %: '
             f"{escape(_how(f))}.</p>")
+
+
+def genres_html(f: Figures) -> str:
+    """Acceptance of candidates by kind of prompt, where there are several: one row a strategy and k."""
+    if not f.by_category:
+        return ""
+    head = "".join(f'<th scope="col">{escape(name or "no category")}</th>' for name in f.by_category)
+    body = ""
+    for row in f.rows:
+        found = (next((r for r in rows if (r.strategy, r.k) == (row.strategy, row.k)), None) for rows in f.by_category.values())
+        cells = "".join("<td>–</td>" if r is None else f"<td>{percent(r.acceptance)}<small>of {r.acceptance.below:,}</small></td>" for r in found)
+        body += f'<tr><th scope="row">{escape(row.strategy)}, k = {row.k}</th>{cells}</tr>'
+    return (f'<div class="wide" tabindex="0"><table class="uag genres"><thead><tr><th scope="col">acceptance by kind of prompt</th>{head}</tr></thead>'
+            f"<tbody>{body}</tbody></table></div>")
 
 
 def _how(f: Figures) -> str:
@@ -87,7 +109,9 @@ def why_html(row: Row) -> str:
         return ""
     said = ", ".join(f"{cause} {row.causes[cause]}" for cause in CAUSES)
     parts = "".join(f'<i class="{LETTER[c]}" style="width:{100 * row.causes[c] / row.refused:.2f}%"></i>' for c in CAUSES if row.causes[c])
-    return f'<div class="why" role="img" title="{escape(said)}" aria-label="{row.refused} refusals: {escape(said)}">{parts}</div>'
+    counts = ", ".join(f"{row.causes[cause]:,} {SHORT[cause]}" for cause in CAUSES if row.causes[cause])
+    return (f'<div class="why" role="img" title="{escape(said)}" aria-label="{row.refused} refusals: {escape(said)}">{parts}</div>'
+            f'<small class="wrap">{row.refused:,} refused: {counts}</small>')
 
 
 def causes_html(f: Figures) -> str:

@@ -87,7 +87,8 @@ def _closing(run: UagRun, one: Round) -> str:
 def _cause(one: Round) -> str:
     if one.cause is None:
         return ""
-    gap = f" The verifier's two best tokens there were {one.gap:.3f} apart." if one.gap is not None else ""
+    apart = "less than 0.001" if one.gap is not None and one.gap < 0.001 else f"{one.gap or 0:.3f}"
+    gap = f" The verifier's two best tokens there were {apart} apart." if one.gap is not None else ""
     return f'<p class="cause">Refused because of a <b>{escape(one.cause)}</b>: {escape(MEANING.get(one.cause, ""))}.{gap}</p>'
 
 

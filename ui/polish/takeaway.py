@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv as csv_module
 import io
+from typing import Iterable
 
-from engine.analysis.uag import Figures, figures
+from engine.analysis.uag import Figures, Row, figures
 from engine.trace import UagRun, to_json
 from engine.trace.uag import CAUSES
 from ui.document import CHART_WIDTH, PAGE_WIDTH, chart_svg, document
@@ -36,28 +37,42 @@ def takeaway(run: UagRun, f: Figures | None = None) -> Takeaway:
         return captioned(chart_svg(chart, CHART_WIDTH), caption(run), theme)
 
     return Takeaway(run.id, "polish", caption(run), TITLES, svg, html=lambda: html(run, f), json=lambda: to_json(run, figures=f, caption=caption(run)),
-                    tables={"strategies": lambda: strategies_csv(run, f), "rounds": lambda: rounds_csv(run)})
+                    tables={"strategies": lambda: strategies_csv(run, f), "rounds": lambda: rounds_csv(run)}
+                    | ({"kinds": lambda: kinds_csv(run, f)} if f.by_category else {}))
 
 
 def html(run: UagRun, f: Figures) -> str:
     """One document: card, charts, and every round of the first prompt."""
     charts = {name: chart_svg(chart, PAGE_WIDTH) for name, make in FIGURES.items() if (chart := make(run, f, "light")) is not None}
     first = next((i for i in run.items if i.results), None)
-    rounds = "".join(stepper.round_html(run, result, n) for result in (first.results if first else ()) for n in range(stepper.round_count(result)))
+    rounds = "".join(f'<details class="sl"><summary>{result.strategy}, k = {result.k}: {stepper.round_count(result):,} rounds</summary>'
+                     + "".join(stepper.round_html(run, result, n) for n in range(stepper.round_count(result))) + "</details>"
+                     for result in (first.results if first else ()))
     title = run.name or (" ".join(run.items[0].prompt.text[:400].split())[:80] if run.items else "") or run.id
     return document(title, card_html(run, f, prompt=True), charts, CSS + stepper.CSS).replace("</body>", f"{rounds}</body>")
 
 
 def strategies_csv(run: UagRun, f: Figures) -> str:
     """One row a strategy and k; UTF-8, RFC 4180, an empty cell where a figure is undefined."""
-    rows, note = [], caption(run)
-    for r in f.rows:
+    return _csv(HEAD, _figures(f.rows, caption(run)))
+
+
+def kinds_csv(run: UagRun, f: Figures) -> str:
+    """The same for each kind of prompt, which stands in the first column."""
+    rows = [(kind, *row) for kind, of in f.by_category.items() for row in _figures(of, "")]
+    return _csv(("category", *HEAD), [(*row[:-1], "" if n else caption(run)) for n, row in enumerate(rows)])
+
+
+def _figures(rows: Iterable[Row], note: str) -> list[tuple]:
+    """`rows` in the columns of HEAD; `note` ends the first."""
+    made = []
+    for r in rows:
         low, high = r.acceptance.interval or (None, None)
-        rows.append((r.strategy, r.k, r.prompts, r.rounds, r.acceptance.above, r.acceptance.below, r.acceptance.value, low, high, r.draft_acceptance.above,
+        made.append((r.strategy, r.k, r.prompts, r.rounds, r.acceptance.above, r.acceptance.below, r.acceptance.value, low, high, r.draft_acceptance.above,
                      r.draft_acceptance.below, r.tokens_per_pass.value, r.tokens_per_second.value, r.speedup.value, r.translate_seconds,
                      r.translate_share.value, *(r.causes[c] for c in CAUSES), note))
         note = ""
-    return _csv(HEAD, rows)
+    return made
 
 
 def rounds_csv(run: UagRun) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import json as json_module
+from dataclasses import replace
 
 import streamlit as st
 
-from engine.alignment import Alignment, align, as_data, sentences
+from engine.alignment import Alignment, as_data, compare, sentences
 from engine.errors import RequestError
+from engine.lanes import lane
 from ui import session
 from ui.lanes import CSS, lanes_html, numbers_html, windows
 from ui.result import theme
@@ -40,25 +42,26 @@ def show() -> None:
     if not names:
         session.say("No tokenizer is chosen; pick at least one, two to compare their cuts.", "note")
         return
-    loaded = []
+    usable = []
     for name in names:
         try:
-            loaded.append((KNOWN.get(name, name), vocabulary(name)))
+            vocabulary(name)
+            usable.append(name)
         except RequestError as e:
             session.say(str(e))
-    if loaded:
-        result(text, loaded)
+    if usable:
+        result(text, tuple(usable))
 
 
-def result(text: str, loaded: list) -> None:
+def result(text: str, names: tuple[str, ...]) -> None:
     try:
-        found = align(text, [v for _, v in loaded], [title.removesuffix(" (bundled)") for title, _ in loaded])
+        found = aligned(text, names)
     except RequestError as e:
         session.say(str(e))
         return
     parts = windows(text) if text else []
-    with st.container(horizontal=True, vertical_alignment="center", key="polish-text-head"):
-        session.draw(f'<p class="sl headline">{html.escape(headline(found))}</p>')
+    session.draw(f'<p class="sl headline">{html.escape(headline(found))}</p>')
+    with st.container(horizontal=True, vertical_alignment="bottom", key="polish-text-head"):
         start, end = 0, None
         if len(parts) > 1:
             at = st.number_input(f"Part of {len(parts)}", 1, len(parts), key=f"{PREFIX}.part", width=122,
@@ -67,7 +70,15 @@ def result(text: str, loaded: list) -> None:
         with st.popover("Share", key=f"{PREFIX}.share"):
             downloads(takeaway(found, start, end), theme(), PREFIX)
     session.draw(lanes_html(found, start, end))
-    session.draw(numbers_html(found))
+    session.draw(numbers_html(found, said=1))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def aligned(text: str, names: tuple[str, ...]) -> Alignment:
+    """The text as each of these tokenizers cuts it; kept, for leafing through a long one must not cut it anew."""
+    lanes = [lane(vocabulary(name), text, name) for name in names]
+    titles = [KNOWN.get(one.tokenizer, one.title).removesuffix(" (bundled)") for one in lanes]
+    return compare(text, [replace(one, title=title) for one, title in zip(lanes, titles)])
 
 
 @st.cache_resource(show_spinner="Reading the tokenizer", max_entries=12)
@@ -78,7 +89,14 @@ def vocabulary(name: str):
 
 
 def headline(found: Alignment) -> str:
-    return (sentences(found) or ["No text yet."])[0]
+    """What is to be seen first: how far the first two agree; of a lone tokenizer, how many tokens it makes."""
+    if not found.text:
+        return "No text yet."
+    if said := sentences(found):
+        return said[0]
+    one, rate = found.lanes[0], found.tokens_per_word(0)
+    count = f"{len(one.tokens):,} token{'s' * (len(one.tokens) != 1)}"
+    return f"{one.title} cuts this text into {count}" + (f", {rate:.2f} a word." if rate is not None else ".")
 
 
 def caption(found: Alignment) -> str:
@@ -93,7 +111,7 @@ def takeaway(found: Alignment, start: int, end: int | None) -> Takeaway:
 
     def page() -> str:
         from ui.document import document
-        body = f'<p class="sl headline">{html.escape(headline(found))}</p>{lanes_html(found, 0, len(found.text))}{numbers_html(found)}'
+        body = f'<p class="sl headline">{html.escape(headline(found))}</p>{lanes_html(found, 0, len(found.text))}{numbers_html(found, said=1)}'
         return document(headline(found), f'{body}<p class="sl caption">{html.escape(caption(found))}</p>', style=CSS)
 
     def json() -> str:
