@@ -32,6 +32,9 @@ class Asked:
     category: str = ""
 
 
+REFUSED_SHOWN = 1_000  # characters kept of a refused text: a run need not hold a million that it did nothing with
+
+
 @dataclass(frozen=True)
 class SinksRequest:
     """Where attention drains in each of `prompts`, read by `model`."""

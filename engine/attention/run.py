@@ -14,12 +14,11 @@ from engine.attention.structural import structural
 from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
-from engine.request import Asked, Done, Event, SinksRequest, Stage
+from engine.request import REFUSED_SHOWN, Asked, Done, Event, SinksRequest, Stage
 from engine.trace import Prompt, SinkItem, SinksRun
 
 Load = Callable[[str, str, str, str], Model]  # (name, backend, device, dtype)
 WARM_TOKENS = 32
-SHOWN = 1_000  # characters kept of a refused text; the person has the rest
 
 
 def run(request: SinksRequest, load: Load, stop: Callable[[], bool] = lambda: False,
@@ -122,6 +121,6 @@ def _notes(model: Model, request: SinksRequest, items: tuple[SinkItem, ...]) -> 
 
 
 def _refused(prompt: Prompt, asked: Asked, why: str) -> SinkItem:
-    text = prompt.text if len(prompt.text) <= SHOWN else prompt.text[:SHOWN] + "…"
+    text = prompt.text if len(prompt.text) <= REFUSED_SHOWN else prompt.text[:REFUSED_SHOWN] + "…"
     text = text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be kept in a file
     return SinkItem(replace(prompt, text=text), asked.label, asked.category, refused=why)

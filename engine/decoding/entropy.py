@@ -14,7 +14,7 @@ from engine.decoding.loop import decode
 from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
-from engine.request import Asked, Done, EntropyRequest, Event, Stage, Step
+from engine.request import REFUSED_SHOWN, Asked, Done, EntropyRequest, Event, Stage, Step
 from engine.trace import EntropyItem, EntropyRun, Generation, Prompt, Settings
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def run(request: EntropyRequest, load: Load, stop: Callable[[], bool] = lambda: 
                 raise
             if not isinstance(e, RequestError):
                 log.error("Prompt %d of %d broke off", at + 1, count, exc_info=e)
-            items.append(EntropyItem(Prompt(asked.text, (), request.system, request.raw), asked.label, asked.category,
+            items.append(EntropyItem(Prompt(asked.text[:REFUSED_SHOWN], (), request.system, request.raw), asked.label, asked.category,
                                      refused=str(e) if isinstance(e, RequestError) else BROKE))
             continue
         stopped = answer.finish == "stopped"

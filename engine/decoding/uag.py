@@ -18,7 +18,7 @@ from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
 from engine.pair import check_cross
-from engine.request import Asked, Done, Event, Stage, UagRequest
+from engine.request import REFUSED_SHOWN, Asked, Done, Event, Stage, UagRequest
 from engine.sampling import Uniforms
 from engine.trace import Generation, Prompt, Settings, UagItem, UagResult, UagRun
 from engine.trace.uag import STRATEGIES
@@ -101,7 +101,7 @@ def prepared(asked: Asked, request: UagRequest, verifier: Model, draft: Model) -
         allowed = prompts.check_length(len(prompt.ids), request.settings.max_tokens, verifier.facts.context)
         own = prompts.build(draft.vocabulary, asked.text, system=request.system, raw=request.raw)
     except RequestError as e:
-        return Ready(asked, Prompt(asked.text, (), request.system, request.raw), refused=str(e))
+        return Ready(asked, Prompt(asked.text[:REFUSED_SHOWN], (), request.system, request.raw), refused=str(e))
     return Ready(asked, prompt, own, allowed)
 
 

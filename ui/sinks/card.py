@@ -45,7 +45,7 @@ def card_html(run: SinksRun, item: SinkItem, view: SinkView, chosen: Chosen = Ch
     """One prompt's card; needs `ui.theme.css()` and `CSS` on the page. `start`, `count`: the tokens that are drawn."""
     mark = "" if run.status == "done" else f'<span class="mark">{escape(run.status)}</span>'
     length = len(view.ids)
-    parts = [f'<p class="headline">{escape(view.sentence)}{mark}</p>', score_html(item, view)]
+    parts = [f'<p class="headline">{escape(view.sentence)}{mark}</p>', score_html(view)]
     if prompt:
         parts.append(f'<p class="prompt">{lines(item.prompt.text)}</p>')
     shown = min(length, start + count) - start if count is not None else length
@@ -62,27 +62,20 @@ def card_html(run: SinksRun, item: SinkItem, view: SinkView, chosen: Chosen = Ch
     return f'<article class="sl card" aria-label="Attention sinks">{"".join(parts)}</article>'
 
 
-def score_html(item: SinkItem, view: SinkView) -> str:
+def score_html(view: SinkView) -> str:
     """Health as a number and a word, the published formula beside it, and where all attention went."""
     h = view.health
     big = "n/a" if h.value is None else f"{h.value:.1f}"
     published = "n/a" if view.health_published is None else f"{view.health_published:.1f}"
     why = "" if view.published_reason is None else f": {view.published_reason}"
     drained = "n/a" if h.drained is None else share(h.drained)
+    learned = "" if view.learned_share is None else f"<small>learned sinks (no token): {share(view.learned_share)}</small>"
     meaning = ("10 × (1 − drained)⁴, where drained is the share of all attention that tokens outside the template hold above what "
                "typical tokens get, counted softly from the threshold on")
     return (f'<div class="score"><span title="{escape(meaning)}"><span class="big">{big}</span> of 10 <b>{escape(h.word or "")}</b></span>'
             f'<small>published formula: {published}{escape(why)}</small>'
             f"<small>drained outside the template: {drained} of all attention</small>"
-            f"<small>held by the template: {share(view.structural_share)}</small>{_learned(item)}</div>")
-
-
-def _learned(item: SinkItem) -> str:
-    """The attention that sinks without a token took, where the model has such."""
-    if not item.sums or not item.sums.learned:
-        return ""
-    values = [v for row in item.sums.learned for v in row]
-    return f"<small>learned sinks (no token): {share(sum(values) / len(values))}</small>"
+            f"<small>held by the template: {share(view.structural_share)}</small>{learned}</div>")
 
 
 def share(value: float) -> str:

@@ -12,7 +12,7 @@ import streamlit as st
 
 from engine.attention.null import DEFAULT_THRESHOLD
 from engine.attention.statistics import z_scores
-from engine.attention.view import SinkView, judged, selected
+from engine.attention.view import SinkView, judged, learned, selected
 from engine.errors import RequestError
 from engine.trace import SinksRun
 from ui import session
@@ -200,7 +200,8 @@ def viewed(run: SinksRun, at: int) -> SinkView:
         while len(shelf) >= max(KEPT, len(run.items)):
             shelf.pop(next(iter(shelf)))
         shelf[key] = z_scores(selected(item, chosen.layers, chosen.heads), item.structural, chosen.exclude_structural)
-    return judged(item, shelf[key], st.session_state[f"{PREFIX}.threshold"], st.session_state[f"{PREFIX}.corrected"])
+    return judged(item, shelf[key], st.session_state[f"{PREFIX}.threshold"], st.session_state[f"{PREFIX}.corrected"],
+                  learned(item, chosen.layers, chosen.heads))
 
 
 def specs(run: SinksRun, at: int, view: SinkView) -> dict[str, dict]:
