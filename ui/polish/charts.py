@@ -11,6 +11,8 @@ from ui.card import share
 from ui.charts import HEIGHT, PERCENT, finish
 from ui.theme import colours
 
+BESIDE = 0.09  # of a k, between two strategies
+
 
 def acceptance_chart(run: UagRun, f: Figures, theme: str = "light") -> alt.Chart | None:
     """Candidates accepted of those proposed, by k, a line a strategy, with intervals over prompts."""
@@ -74,8 +76,10 @@ def _lines(rows: list[dict], y: alt.Y, theme: str, title: str, words: str, one: 
     dashes = dict(zip(STRATEGIES, ([2, 3], [6, 3], [1, 0], [8, 3, 2, 3])))
     present = [s for s in STRATEGIES if any(r["strategy"] == s for r in rows)]
     ks = sorted({r["k"] for r in rows})
+    for r in rows:  # side by side, so that one interval does not hide another
+        r["at"] = r["k"] + BESIDE * (present.index(r["strategy"]) - (len(present) - 1) / 2)
     base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("k:Q", title="k, draft tokens per round", scale=alt.Scale(domain=[min(ks) - 0.4, max(ks) + 0.4], nice=False), axis=alt.Axis(values=ks, format="d")),
+        x=alt.X("at:Q", title="k, draft tokens per round", scale=alt.Scale(domain=[min(ks) - 0.4, max(ks) + 0.4], nice=False), axis=alt.Axis(values=ks, format="d")),
         color=alt.Color("strategy:N", scale=alt.Scale(domain=present, range=[palette[s] for s in present]), legend=alt.Legend(title=None, symbolType="stroke")))
     tips = [alt.Tooltip("strategy:N"), alt.Tooltip("k:Q"), alt.Tooltip("value:Q", format=".3f"), alt.Tooltip("low:Q", title="from (95 %)", format=".3f"),
             alt.Tooltip("high:Q", title="to (95 %)", format=".3f")]
