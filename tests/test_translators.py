@@ -15,7 +15,7 @@ from engine.decoding.translators.context import InContext
 from engine.decoding.translators.naive import Naive
 from engine.decoding.translators.none import Untranslated
 from engine.errors import RequestError
-from tests import toys
+from tests import families, toys
 from tests.crossing import bytes_of, bytewise, pieces, scripted, spm
 from tests.scripted import noise
 
@@ -94,12 +94,14 @@ def test_the_longest_prefix_that_agrees_is_taken():
 
 
 def test_a_start_mark_is_never_part_of_a_candidate():
-    """Where no prefix will do, the text alone starts with ▁: that goes if it is a token of its own; glued to letters it
-    would put a space into a word, and nothing crosses."""
+    """Where no prefix will do, the text alone would start with ▁. That is dropped where it is a token of its own; glued to
+    letters (▁Za) it would put a space into a word, so the text is read behind a line break instead."""
     v = spm()
     assert context(v, [], "ółć").ids == ids(v, "ółć")
-    assert context(v, [], "Za").ids == [] and "No cut" in context(v, [], "Za").note
+    assert context(v, [], "Za").ids == ids(v, "<0x5A>", "<0x61>")
     assert context(v, [], " Za").ids == ids(v, "▁Za")
+    bare = pieces("a", "b", "ab")  # and where a tokenizer marks nothing, nothing is read behind anything
+    assert context(bare, ids(bare, "a"), "b") == (ids(bare, "b"), "No token ends after 1 committed tokens; translated after 0.")
 
 
 @pytest.mark.parametrize("p", range(7))
@@ -255,6 +257,20 @@ def test_a_text_that_grows_is_read_as_its_tokenizer_cuts_it_whole(which):
         for at in range(5, len(text), step):
             r.text(text[at : at + step].encode())
         assert r.ids == [*v.opening, *v.encode(text[: 5 + step * len(range(5, len(text), step))])]
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_real_tokenizer_reads_growing_polish_text_as_it_cuts_it_whole(family):
+    v = families.vocabulary(family)
+    text = ("Wczoraj późnym wieczorem pani Łucja, która mieszkała w małym domu nad jeziorem, usłyszała dziwny dźwięk.\n\nZAŻÓŁĆ GĘŚLĄ "
+            "JAŹŃ! „Cudzysłów” – 10 000 zł; https://pl.wikipedia.org/wiki/Żółw 😀") * 2
+    for step in (1, 3, 8):
+        r = reading_of(v, text[:9])
+        for at in range(9, len(text), step):
+            r.text(text[at : at + step].encode())
+        whole = [*v.opening, *v.encode(text)]
+        assert bytes_of(v, r.ids) == bytes_of(v, whole)
+        assert sum(a != b for a, b in zip(r.ids, whole)) == 0 and len(r.ids) == len(whole)
 
 
 def test_the_work_of_reading_does_not_grow_with_the_text(monkeypatch):

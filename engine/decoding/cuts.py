@@ -74,6 +74,10 @@ def ids_by_bytes(vocabulary: Vocabulary) -> dict[tuple[bytes, bool], int]:
 
 def characters(data: bytes) -> tuple[str, bytes]:
     """The complete characters of `data`, without bytes that can be no UTF-8, and the bytes of one begun at its end."""
+    try:
+        return data.decode(), b""
+    except UnicodeDecodeError:
+        pass
     decoder = codecs.getincrementaldecoder("utf-8")("ignore")
     return decoder.decode(data), decoder.getstate()[0]
 
@@ -84,4 +88,4 @@ def text_ahead(data: bytes) -> str:
         text = data.decode()
     except UnicodeDecodeError as e:
         text = data[: e.start].decode()
-    return text.split("\ufffd", 1)[0]
+    return text.split("\ufffd", 1)[0] if "\ufffd" in text else text

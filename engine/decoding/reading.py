@@ -7,7 +7,7 @@ from typing import Mapping, Sequence
 from engine.decoding.cuts import characters, cut
 from engine.tokens import Vocabulary
 
-LEAD = 16  # tokens before the new text that are encoded again with it
+LEAD = 8  # tokens before the new text that are encoded again with it
 
 
 class Reading:
@@ -95,20 +95,16 @@ class Reading:
     def _joint(self, start: int, pieces: list[bytes], made) -> tuple[int, int] | None:
         """(how many old ids to keep, the first new token behind them): behind the first token that both cuts have, at the
         floor, or at the very start of the window if nothing was cut away there."""
-        old, at, floor = {}, 0, None
-        for n, piece in enumerate(pieces, start):
-            if n == self.floor:
-                floor = at
-            old[at, at + len(piece), self.ids[n]] = n + 1
-            at += len(piece)
-        if self.floor == len(self.ids):
-            floor = at
-        begun = 0
-        for n, (token, end) in enumerate(zip(made.ids, made.ends)):
-            if begun == floor and end > begun:
-                return self.floor, n
-            if old.get((begun, end, token), -1) >= self.floor:
-                return old[begun, end, token], n + 1
+        n, at, begun = start, 0, 0  # an old token and the byte it begins at; the byte at which a new one begins
+        for m, (token, end) in enumerate(zip(made.ids, made.ends)):
+            while at < begun and n < len(self.ids):
+                at += len(pieces[n - start])
+                n += 1
+            if at == begun < end and n >= self.floor:
+                if n == self.floor:
+                    return n, m
+                if n < len(self.ids) and token == self.ids[n] and end == at + len(pieces[n - start]):
+                    return n + 1, m + 1
             begun = max(end, 0)
         alone = self.floor <= start and (not start or self.ids[start - 1] in self.vocabulary.control)
         return (start, sum(end <= 0 for end in made.ends)) if alone else None  # without a mark that stands alone in front

@@ -5,11 +5,14 @@ Taking it off by the *number* of its tokens would be wrong wherever the text beh
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Iterator, Sequence
 
-from engine.decoding.cuts import cut
+from engine.decoding.cuts import Cut, cut
 from engine.decoding.translators.base import Candidates, usable
 from engine.tokens import Vocabulary
+
+GUARD = "\n"  # a line break: nothing merges with it, and behind it no tokenizer marks the start of a text
+NOTHING = Candidates([], "No cut of the draft's text begins where the committed text ends.")
 
 
 class InContext:
@@ -22,32 +25,42 @@ class InContext:
     def candidates(self, committed: Sequence[int], held: bytes, written: Sequence[int], text: str) -> Candidates:
         """The candidates continue the committed bytes exactly: a token must begin where these end.
 
-        If none does with p tokens in front (a token reaches across), the longest shorter prefix after which one does is
-        taken, down to none at all; a space that only marks the start of a text is dropped. No prefix crosses a control
-        token or begins inside a character.
+        If none does with p tokens in front, one reaches across. A prefix that holds its beginning would only be read so
+        again; the longest that does not is next, down to none at all. Alone, the text would get the mark of a text's start
+        from some tokenizers, so it is then read behind a line break. No prefix crosses a control token or begins inside a
+        character.
         """
-        tried = 0
+        if not text:
+            return Candidates([])
+        said, tried, longest, across = text.encode(), None, 0, 0
         for count, before, begins in self._prefixes(committed, held):
-            whole = before + text.encode()
-            made = cut(self.vocabulary, whole.decode(), begins)
-            done = len(before) + len(held)  # bytes that are committed
-            if made.exact <= done:
+            longest = max(longest, len(before))
+            if tried is not None and longest - len(before) <= across:
                 continue
-            first = 0 if not done else _edge(made.ends, done)
-            while not done and first < len(made.ids) and made.ends[first] <= 0:
-                first += 1  # only the mark of a text's start
-            if first is not None and (done or self._begins_plainly(made, first)):
-                last = next((n for n, end in enumerate(made.ends) if end > made.exact), len(made.ids))
-                note = f"No token ends after {tried} committed tokens; translated after {count}." if tried else None
-                return Candidates(usable(made.ids[first:last], self.vocabulary.control), note)
-            tried = tried or count
-        return Candidates([], "No cut of the draft's text begins where the committed text ends.")
+            done = len(before) + len(held)  # bytes that are committed
+            made = self._alone(text) if not done else cut(self.vocabulary, (before + said).decode(), begins)
+            if made.exact > done:
+                first = sum(end <= 0 for end in made.ends) if not done else _edge(made.ends, done)
+                if first is not None:
+                    last = next((n for n, end in enumerate(made.ends) if end > made.exact), len(made.ids))
+                    note = None if tried is None else f"No token ends after {tried} committed tokens; translated after {count}."
+                    return Candidates(usable(made.ids[first:last], self.vocabulary.control), note)
+                across = longest - len(before) + max((end for end in made.ends if end < done), default=0)
+            tried = tried if tried is not None else count
+        return NOTHING
 
-    def _begins_plainly(self, made, first: int) -> bool:
-        """Whether the first token of a text has no start mark in it: " kot" would not continue a word as "kot" does."""
-        return first < len(made.ids) and len(self.vocabulary.bytes_of(made.ids[first])) == made.ends[first]
+    def _alone(self, text: str) -> Cut:
+        """The text without anything before it, and without the mark of a start. `exact` is 0 where that cannot be had."""
+        for guard in ("", GUARD):
+            made, lead = cut(self.vocabulary, guard + text), len(guard)
+            first = sum(end <= lead for end in made.ends)
+            if made.exact <= lead or first == len(made.ids) or (lead and made.ends[first - 1] != lead):
+                continue
+            if len(self.vocabulary.bytes_of(made.ids[first])) == made.ends[first] - lead:  # no mark is glued to it
+                return Cut(made.ids[first:], [end - lead for end in made.ends[first:]], made.exact - lead)
+        return Cut([], [], 0)
 
-    def _prefixes(self, committed: Sequence[int], held: bytes):
+    def _prefixes(self, committed: Sequence[int], held: bytes) -> Iterator[tuple[int, bytes, bool]]:
         """(tokens, their bytes without `held`, whether they begin a text), the longest first, none at last."""
         vocabulary, pieces, size = self.vocabulary, [], 0
         for i in reversed(committed):
@@ -56,7 +69,7 @@ class InContext:
                 break
             pieces.append(vocabulary.bytes_of(i))
             size += len(pieces[-1])
-        at_start = len(pieces) == len(committed) or (len(pieces) < len(committed) and committed[-len(pieces) - 1] in vocabulary.control)
+        at_start = len(pieces) == len(committed) or committed[-len(pieces) - 1] in vocabulary.control
         for count in range(len(pieces), -1, -1):
             data = b"".join(reversed(pieces[:count]))
             if len(data) < len(held) or (count and _inside(pieces[count - 1])):

@@ -15,6 +15,8 @@ class Naive:
         self.vocabulary = vocabulary
 
     def candidates(self, committed: Sequence[int], held: bytes, written: Sequence[int], text: str) -> Candidates:
+        if not text:
+            return Candidates([])
         if held:  # what the draft wrote begins inside a letter, and half a letter is no text
             return Candidates([], "The draft's text begins inside a letter.")
         return Candidates(usable(self.vocabulary.encode(text), self.vocabulary.control))
