@@ -10,14 +10,17 @@ import zipfile
 
 import pytest
 
+from engine.alignment import align
 from engine.analysis.uag import figures
 from engine.models import cross_pairs as presets
 from engine.trace import Prompt, UagItem, from_json
 from engine.trace.uag import CAUSES
+from tests import toys
 from tests.sample_uag import sample_uag
 from ui.polish import charts, stepper
 from ui.polish.card import caption, card_html
 from ui.polish.takeaway import takeaway
+from ui.polish.text import headline
 from ui.takeaway import zip_all
 
 HOSTILE = "<script>alert(1)</script>\"'&$x$ \x00\u202e"
@@ -113,3 +116,20 @@ def test_presets_name_pairs_of_both_engines_and_say_what_fits():
     assert {p.backend for p in presets.CROSS} == {"torch", "mlx"} and len({p.title for p in presets.CROSS}) == len(presets.CROSS)
     big = presets.CROSS[-1]
     assert "does not fit" in presets.words(big, 8 * 10**9) and "which fits" in presets.words(big, 64 * 10**9)
+
+
+def test_kinds_of_prompts_have_their_own_figures_on_the_card_and_as_a_file(run):
+    kinds = ("encyclopaedic", "<b>questions</b>")
+    made = dataclasses.replace(run, items=tuple(dataclasses.replace(i, category=c) for i, c in zip(run.items, kinds)))
+    f = figures(made)
+    html = card_html(made, f)
+    assert all(f"of {row.acceptance.below:,}</small>" in html for rows in f.by_category.values() for row in rows) and "<b>questions" not in html
+    cells = list(csv.DictReader(io.StringIO(takeaway(made, f).tables["kinds"](), newline="")))
+    assert [int(c["proposed"]) for c in cells] == [row.acceptance.below for rows in f.by_category.values() for row in rows]
+    assert {c["category"] for c in cells} == set(kinds) and "kinds" not in takeaway(run).tables
+
+
+def test_a_lone_tokenizer_says_how_many_tokens_it_makes():
+    alone = align("Zażółć gęślą jaźń", [toys.vocabulary(toys.byte_level(), "bytes")])
+    assert headline(alone) == "bytes cuts this text into 26 tokens, 8.67 a word."
+    assert headline(align("", [toys.vocabulary(toys.byte_level(), "bytes")])) == "No text yet."
