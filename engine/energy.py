@@ -31,14 +31,20 @@ class Meter:
         if self._monitor is None:
             return None
         name = next(self._names)
-        self._monitor.begin_window(name, sync_execution=False)
+        try:
+            self._monitor.begin_window(name, sync_execution=False)
+        except Exception:  # a counter that stops answering must not end a run
+            return None
         return name
 
     def end(self, window: str | None) -> float | None:
-        """Joules since `begin`, of everything that is counted; None where nothing is."""
+        """Joules since `begin`, of everything that is counted; None where nothing is, or a counter stopped answering."""
         if self._monitor is None or window is None:
             return None
-        return joules(self._monitor.end_window(window, sync_execution=False))
+        try:
+            return joules(self._monitor.end_window(window, sync_execution=False))
+        except Exception:
+            return None
 
 
 def joules(measured: Any) -> float | None:

@@ -12,15 +12,19 @@ from importlib import metadata
 
 import psutil
 
+from engine import energy
 from engine.trace import Machine
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "mlx", "mlx-lm")
 
 
 def machine() -> Machine:
-    """Facts about this machine. torch is asked for its accelerator only if something else has imported it already."""
+    """Facts about this machine, for a run. torch is asked for its accelerator only if something else has imported it already.
+
+    The first call looks for energy counters, which takes a moment where `zeus` is installed; no page asks for it before a run.
+    """
     return Machine(system=_system(), chip=_chip() + _accelerator(), cores=_cores(), memory_bytes=memory_total(),
-                   python=platform.python_version(), packages=_packages())
+                   python=platform.python_version(), packages=_packages(), energy=energy.meter().why)
 
 
 def memory_total() -> int:

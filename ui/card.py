@@ -118,6 +118,11 @@ def share(number: float) -> str:
     return f"{number * 100:.0f} %"
 
 
+def joules(number: float) -> str:
+    """1.9 J; small amounts keep two digits."""
+    return f"{number:.1f} J" if number >= 1 else f"{number:.2g} J"
+
+
 def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
     """The card's figures as plain text: (key, name, figure or None, denominator or remark, what it means)."""
     m = metrics
@@ -206,6 +211,13 @@ def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
             shown("orchestration_share", share),
             "of decode time",
             "Orchestration share: decode time not spent inside a model's forward pass.",
+        ),
+        (
+            "speculative_joules_per_token",
+            "Energy per token",
+            shown("speculative_joules_per_token", joules),
+            f"against {shown('plain_joules_per_token', joules)} verifier-only" if m.get("plain_joules_per_token") is not None else "",
+            "Joules of decode / tokens: of the whole machine, as zeus counts it, not corrected for what it draws when idle.",
         ),
     ]
 

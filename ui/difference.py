@@ -13,7 +13,8 @@ FIGURES = (  # key, name, form
     ("speedup", "speedup", "{:.2f}×"), ("acceptance_rate", "acceptance", "{:.1%}"), ("alpha", "per-token α", "{:.1%}"),
     ("tokens_per_pass", "tokens per verifier pass", "{:.2f}"), ("cost_ratio", "draft token cost c", "{:.3f}"),
     ("pass_cost", "pass cost v", "{:.2f}"), ("ceiling", "ceiling, this run", "{:.2f}×"),
-    ("break_even", "break-even acceptance", "{:.1%}"), ("orchestration_share", "outside the models", "{:.1%}"))
+    ("break_even", "break-even acceptance", "{:.1%}"), ("orchestration_share", "outside the models", "{:.1%}"),
+    ("plain_joules_per_token", "verifier-only, J/token", "{:.3g}"), ("speculative_joules_per_token", "speculative, J/token", "{:.3g}"))
 
 
 def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:

@@ -18,6 +18,7 @@ NO_SPECULATIVE = "The run has no speculative side."
 NO_PLAIN = "The run has no verifier-only side."
 NO_PROPOSAL = "No draft token was proposed."
 NO_TIME = "No decode time was recorded."
+NO_ENERGY = "Energy was not measured."
 
 
 def metrics(run: Run) -> dict:
@@ -29,6 +30,7 @@ def metrics(run: Run) -> dict:
     figures.update(_costs(run, figures))
     figures.update(_ceilings(figures))
     figures.update(_shares(run))
+    figures.update(_energy(run))
     figures.update(_divergence(run, figures["reasons"]))
     figures.update(_entropies(run))
     _explain(run, figures)
@@ -158,6 +160,15 @@ def _shares(run: Run) -> dict:
     return {"time": times, "orchestration_share": shares["speculative"], "plain_orchestration_share": shares["plain"]}
 
 
+def _energy(run: Run) -> dict:
+    """Joules a token of each side, of the whole machine in decode: over all repeats whose energy was measured."""
+    figures = {}
+    for side in ("plain", "speculative"):
+        counted = [t for t in _timings(getattr(run, side)) if t.joules is not None]
+        figures[f"{side}_joules_per_token"] = _ratio(math.fsum(t.joules for t in counted), sum(t.tokens for t in counted))
+    return figures
+
+
 def _divergence(run: Run, reasons: dict) -> dict:
     """The first index at which the two greedy answers differ, and the verifier's top-2 logit gap there, ln(p1/p2).
 
@@ -222,6 +233,8 @@ def _reason(run: Run, f: dict, name: str) -> str:
         return NO_PLAIN
     if name.startswith("break_even") and f[name.replace("break_even", "ceiling")] is not None:
         return "No acceptance rate pays: it would have to be above 100 %."
+    if name.endswith("_joules_per_token"):
+        return run.machine.energy or NO_ENERGY
     if name == "cost_ratio_flops":
         return "The FLOPs of the two models are not known."
     if "entropy" in name:

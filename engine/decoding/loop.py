@@ -9,6 +9,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Callable, Iterator, Sequence
 
+from engine import energy
 from engine.decoding.drafters import Drafter
 from engine.decoding.trail import Trail
 from engine.models.base import Model
@@ -34,6 +35,7 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
     session = verifier.session(len(text) + settings.max_tokens + 1)
     notes: list[str] = []
     finish, seen, paused = "length", None, 0.0
+    meter, window = energy.meter(), None
     try:
         begun = perf_counter()
         if len(text) > 1:
@@ -41,6 +43,8 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
         if drafter:
             drafter.begin(text[:-1])
         verifier.synchronise()
+        ready = perf_counter()
+        window = meter.begin()  # between the two clocks: in neither
         start = perf_counter()
         while len(text) < len(prompt) + settings.max_tokens:
             if stop():
@@ -104,12 +108,13 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
             finish = "context"
         end = perf_counter() - start - paused
     finally:
+        joules = meter.end(window)
         session.close()
         if drafter:
             drafter.close()
     ids = tuple(text[len(prompt) :])
-    timing = Timing(start - begun, rounds[-1].end if rounds else end, sum(r.verify_seconds for r in rounds),
-                    sum(r.draft_seconds for r in rounds), len(ids), len(rounds))
+    timing = Timing(ready - begun, rounds[-1].end if rounds else end, sum(r.verify_seconds for r in rounds),
+                    sum(r.draft_seconds for r in rounds), len(ids), len(rounds), joules)
     generation = Generation("speculative" if drafter else "plain", ids, text_of(verifier, ids), finish, rounds=tuple(rounds),
                             timings=(timing,), notes=tuple(notes))
     return trail.complete(generation, drafter and drafter.usable_bits) if trail else generation

@@ -76,6 +76,7 @@ class Machine:
     memory_bytes: int
     python: str
     packages: dict[str, str]  # name → version
+    energy: str = ""  # why energy cannot be measured here, in one sentence; empty where it can, or where nobody asked
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,11 @@ class Round:
 
 @dataclass(frozen=True)
 class Timing:
-    """One repeat of one mode. Load and warm-up are outside; prefill and decode are separate windows."""
+    """One repeat of one mode. Load and warm-up are outside; prefill and decode are separate windows.
+
+    `joules` is of the whole machine from the start of decode to its end, what the clocks leave out included: the first repeat's
+    entropies, and whoever reads the tokens meanwhile.
+    """
 
     prefill_seconds: float
     decode_seconds: float
@@ -116,6 +121,7 @@ class Timing:
     draft_seconds: float  # inside draft forwards, decode only
     tokens: int  # emitted
     passes: int  # verifier passes in decode
+    joules: float | None = None  # None where energy is not counted
 
 
 @dataclass(frozen=True)
