@@ -23,7 +23,8 @@ from engine.errors import RequestError
 from engine.models.device import DEVICES, DTYPES
 from engine.models.home import folder, write_atomic
 from engine.models.registry import BACKENDS
-from engine.trace import Sampling
+from engine.request import Asked
+from engine.trace import AnyRun, Sampling
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))  # a new command is a new file
 LOG_LIMIT = 1_000_000  # bytes kept before the log begins anew
@@ -77,6 +78,53 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="auto",
                         help="precision; auto is half on an accelerator and on a CPU with bfloat16 units, else float32 (auto)")
     parser.add_argument("--json", metavar="PATH", help="write the result as one JSON object to PATH; - is standard output")
+
+
+def add_prompt_options(parser: argparse.ArgumentParser) -> None:
+    """One prompt, or a set of them."""
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--prompt", metavar="TEXT")
+    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
+    prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
+    parser.add_argument("--system", metavar="TEXT", help="system message")
+    parser.add_argument("--raw", action="store_true", help="no chat template")
+
+
+def prompts_of(args) -> tuple[Asked, ...]:
+    """The prompts that parsed options name; RequestError if the texts are none. Bad rows of a set are told and left out."""
+    require_text("system message", args.system)
+    if args.prompt_set is None:
+        return (Asked(prompt_of(args)),)
+    from engine import prompt_sets
+
+    found = prompt_sets.read_file(args.prompt_set)
+    for problem in found.problems:
+        print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
+    if not found.prompts:
+        raise RequestError(f"{args.prompt_set} holds no prompt.")
+    return tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
+
+
+def prompt_of(args) -> str:
+    """The one prompt that parsed options give; RequestError if it is empty or no text."""
+    text = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
+    require_text("prompt", text)
+    if not text.strip():
+        raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
+    return text
+
+
+def keep(run: AnyRun) -> RequestError | None:
+    """Save a run among the app's; what went wrong, if anything, so that the result is told first (a full disk loses no work)."""
+    from engine.run_files import write
+
+    try:
+        path = folder("runs") / f"{run.id}.json"
+        write(run, path)
+    except RequestError as e:
+        return e
+    print(f"saved {path}", file=sys.stderr)
+    return None
 
 
 def read_prompt_file(path: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 
 from engine.analysis.entropy import CONTINUATION, FIRST, OTHER, Trail, counted, figures, refused, sentence, shown, trails
-from engine.commands import (Progress, add_model_options, add_sampling_options, number, printable, quiet, read_prompt_file, require_text,
-                             require_writable, sampling_of, write_json)
+from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, number, printable,
+                             prompts_of, quiet, require_writable, sampling_of, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
-from engine.models.home import folder
-from engine.request import Asked, Done, EntropyRequest, Step
+from engine.request import Done, EntropyRequest, Step
 from engine.tokens import label
 from engine.trace import EntropyRun, Settings, plain_data
 
@@ -23,12 +21,7 @@ def add_parser(subparsers) -> None:
                                           "the model's raw softmax and of the distribution it was drawn from, in bits. A model is "
                                           "bundled:NAME, a hub id, a folder or a .gguf file.")
     p.add_argument("--model", metavar="MODEL", required=True)
-    prompt = p.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT")
-    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
-    prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
-    p.add_argument("--system", metavar="TEXT", help="system message")
-    p.add_argument("--raw", action="store_true", help="no chat template")
+    add_prompt_options(p)
     add_sampling_options(p)
     p.add_argument("--max-tokens", type=number(int, 1, 32_768), default=64, metavar="N", help="(64)")
     p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
@@ -40,16 +33,7 @@ def run(args) -> int:
     asked = request(args)
     require_writable(args.json)
     result = _decode(asked, args.debug)
-    unsaved = None
-    if args.save:
-        from engine.run_files import write
-
-        try:
-            path = folder("runs") / f"{result.id}.json"
-            write(result, path)
-            print(f"saved {path}", file=sys.stderr)
-        except RequestError as e:  # a full disk: what was worked out is told all the same
-            unsaved = e
+    unsaved = keep(result) if args.save else None
     if args.json:
         write_json(report(result), args.json)
     if args.json != "-":
@@ -61,23 +45,7 @@ def run(args) -> int:
 
 def request(args) -> EntropyRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    if args.prompt_set is not None:
-        from engine import prompt_sets
-
-        found = prompt_sets.read_file(args.prompt_set)
-        for problem in found.problems:
-            print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
-        prompts = tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
-        if not prompts:
-            raise RequestError(f"{args.prompt_set} holds no prompt.")
-    else:
-        text = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
-        require_text("prompt", text)
-        if not text.strip():
-            raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
-        prompts = (Asked(text),)
-    require_text("system message", args.system)
-    return EntropyRequest(prompts, args.model, args.system, args.raw, Settings(max_tokens=args.max_tokens, sampling=sampling_of(args)),
+    return EntropyRequest(prompts_of(args), args.model, args.system, args.raw, Settings(max_tokens=args.max_tokens, sampling=sampling_of(args)),
                           args.backend, args.device, args.dtype)
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from engine.commands import (Progress, add_model_options, number, printable, quiet, read_prompt_file, require_text, require_writable,
-                             write_json)
+from engine.commands import (Progress, add_model_options, add_prompt_options, keep, number, printable, prompts_of, quiet,
+                             require_writable, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
-from engine.models.home import folder
-from engine.request import Asked, Done, SinksRequest
+from engine.request import Done, SinksRequest
 from engine.trace import SinkItem, SinksRun, plain_data
 
 if TYPE_CHECKING:
@@ -26,12 +24,7 @@ def add_parser(subparsers) -> None:
                                           "tokens are sinks and how much drains into them. A model is bundled:NAME, a hub id, a folder or "
                                           "a .gguf file.")
     p.add_argument("--model", metavar="MODEL", required=True)
-    prompt = p.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT")
-    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
-    prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
-    p.add_argument("--system", metavar="TEXT", help="system message")
-    p.add_argument("--raw", action="store_true", help="no chat template")
+    add_prompt_options(p)
     p.add_argument("--threshold", type=number(float, -100, 100), default=None, metavar="T", help="z from which a token is a sink "
                    "(measured: at most 1 %% of the tokens of ordinary text lie above it)")
     p.add_argument("--layers", type=indices, default=None, metavar="LIST", help="such as 0-3,7 (all)")
@@ -61,16 +54,7 @@ def run(args) -> int:
     asked = request(args)
     require_writable(args.json)
     result = _read(asked, args)
-    unsaved = None
-    if args.save:
-        from engine.run_files import write
-
-        try:
-            path = folder("runs") / f"{result.id}.json"
-            write(result, path)
-            print(f"saved {path}", file=sys.stderr)
-        except RequestError as e:  # a full disk: what was worked out is told all the same
-            unsaved = e
+    unsaved = keep(result) if args.save else None
     views = [None if item.refused else _view(item, args) for item in result.items]
     if args.json:
         write_json(report(result, views, alone=args.prompt_set is None), args.json)
@@ -83,23 +67,7 @@ def run(args) -> int:
 
 def request(args) -> SinksRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    if args.prompt_set is not None:
-        from engine import prompt_sets
-
-        found = prompt_sets.read_file(args.prompt_set)
-        for problem in found.problems:
-            print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
-        prompts = tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
-        if not prompts:
-            raise RequestError(f"{args.prompt_set} holds no prompt.")
-    else:
-        text = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
-        require_text("prompt", text)
-        if not text.strip():
-            raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
-        prompts = (Asked(text),)
-    require_text("system message", args.system)
-    return SinksRequest(prompts, args.model, args.system, args.raw, args.backend, args.device, args.dtype)
+    return SinksRequest(prompts_of(args), args.model, args.system, args.raw, args.backend, args.device, args.dtype)
 
 
 def report(run: SinksRun, views: list[SinkView | None], alone: bool) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from engine.analysis.sentence import percent, times
 from engine.analysis.uag import Figures, Ratio, Row, figures
-from engine.commands import (Progress, add_model_options, add_sampling_options, number, printable, quiet, read_prompt_file, require_text,
-                             require_writable, sampling_of, write_json)
+from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, number, printable,
+                             prompts_of, quiet, require_writable, sampling_of, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
-from engine.models.home import folder
-from engine.request import Asked, Done, Step, UagRequest
+from engine.request import Done, Step, UagRequest
 from engine.trace import Generation, Settings, UagItem, UagRun, plain_data
 from engine.trace.uag import CAUSES, STRATEGIES
 
@@ -24,12 +22,7 @@ def add_parser(subparsers) -> None:
                                           "bundled:NAME, a hub id, a folder or a .gguf file.")
     p.add_argument("--verifier", metavar="MODEL", required=True)
     p.add_argument("--draft", metavar="MODEL", required=True)
-    prompt = p.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", metavar="TEXT")
-    prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
-    prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
-    p.add_argument("--system", metavar="TEXT", help="system message")
-    p.add_argument("--raw", action="store_true", help="no chat template")
+    add_prompt_options(p)
     p.add_argument("--strategy", type=several(str), default=STRATEGIES, metavar="NAME,…", help=f"({','.join(STRATEGIES)})")
     p.add_argument("--gamma", type=several(number(int, 1, 16)), default=(4,), metavar="K,…", help="draft tokens a round, 1-16 (4)")
     p.add_argument("--prefix", type=number(int, 0, 64), default=5, metavar="P", help="committed tokens that context encodes again (5)")
@@ -56,39 +49,20 @@ def run(args) -> int:
     asked = request(args)
     require_writable(args.json)
     result = _decode(asked, args.debug)
-    if args.save:
-        from engine.run_files import write
-
-        path = folder("runs") / f"{result.id}.json"
-        write(result, path)
-        print(f"saved {path}", file=sys.stderr)
+    unsaved = keep(result) if args.save else None
     found = figures(result)
     if args.json:
         write_json(report(result, found), args.json)
     if args.json != "-":
         print(describe(result, found))
+    if unsaved:
+        raise unsaved
     return 130 if result.status == "stopped" else 1 if result.status == "failed" else 0
 
 
 def request(args) -> UagRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    if args.prompt_set is not None:
-        from engine import prompt_sets
-
-        found = prompt_sets.read_file(args.prompt_set)
-        for problem in found.problems:
-            print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
-        prompts = tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
-        if not prompts:
-            raise RequestError(f"{args.prompt_set} holds no prompt.")
-    else:
-        text = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
-        require_text("prompt", text)
-        if not text.strip():
-            raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
-        prompts = (Asked(text),)
-    require_text("system message", args.system)
-    return UagRequest(prompts, args.verifier, args.draft, args.strategy, args.gamma, args.prefix, args.system, args.raw,
+    return UagRequest(prompts_of(args), args.verifier, args.draft, args.strategy, args.gamma, args.prefix, args.system, args.raw,
                       Settings(max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args)),
                       args.backend, args.device, args.dtype)
 
