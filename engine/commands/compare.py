@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import sys
 from typing import Iterator
 
-from engine.analysis.metrics import metrics
+from engine.analysis.metrics import NO_ENERGY, metrics
 from engine.analysis.sentence import percent, times
-from engine.commands import (Progress, add_model_options, add_pair_options, add_sampling_options, number, printable, quiet,
-                             read_prompt_file, require_text, require_writable, sampling_of, write_json)
+from engine.commands import (Progress, add_model_options, add_pair_options, add_sampling_options, keep, number, printable, prompt_of,
+                             quiet, require_text, require_writable, sampling_of, write_json)
 from engine.errors import RequestError
-from engine.models.home import folder, write_atomic
 from engine.request import CompareRequest, Done, Step
-from engine.trace import Generation, Run, Settings, plain_data, to_json
+from engine.trace import Generation, Run, Settings, plain_data
 
 DEFAULTS = Settings()
 
@@ -44,26 +42,23 @@ def run(args) -> int:
     asked = request(args)
     require_writable(args.json)
     result = _decode(asked, args.debug)
-    if args.save:
-        _save(result)
+    unsaved = keep(result) if args.save else None
     figures = metrics(result)
     if args.json:
         write_json(report(result, figures), args.json)
     if args.json != "-":
         print(describe(result, figures))
+    if unsaved:
+        raise unsaved
     return 130 if result.status == "stopped" else 1 if result.status == "failed" else 0
 
 
 def request(args) -> CompareRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    prompt = args.prompt if args.prompt_file is None else read_prompt_file(args.prompt_file)
-    require_text("prompt", prompt)
     require_text("system message", args.system)
-    if not prompt.strip():
-        raise RequestError("The prompt is empty; give some text with --prompt or --prompt-file.")
     settings = Settings(gamma=args.gamma, drafter="lookup" if args.lookup else "model", entropy_stop=args.entropy_stop,
                         max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args))
-    return CompareRequest(prompt=prompt, verifier=args.verifier, draft=args.draft, system=args.system, raw=args.raw,
+    return CompareRequest(prompt=prompt_of(args), verifier=args.verifier, draft=args.draft, system=args.system, raw=args.raw,
                           settings=settings, backend=args.backend, device=args.device, dtype=args.dtype)
 
 
@@ -92,6 +87,7 @@ def describe(run: Run, figures: dict) -> str:
         ("break-even", "none below 100 % acceptance" if f["break_even"] is None and f["ceiling"] is not None else
          None if f["break_even"] is None else f"{percent(f['break_even'])} acceptance"),
         ("orchestration", None if f["orchestration_share"] is None else f"{f['orchestration_share']:.1%} of speculative decode time"),
+        ("energy per token", _energy(f, run)),
         ("models", " · ".join(f"{role} {m.title} {m.dtype} on {m.device}" for role, m in run.models.items())),
     ]
     lines = [f["sentence"], ""]
@@ -112,6 +108,14 @@ def _rate(f: dict, side: str) -> str | None:
     return f"{rate:.1f} tok/s{between} in decode" + (f", {prefill:.0f} tok/s in prefill" if prefill is not None else "")
 
 
+def _energy(f: dict, run: Run) -> str:
+    """Joules a token of both sides, or why they are not known."""
+    plain, speculative = f["plain_joules_per_token"], f["speculative_joules_per_token"]
+    if plain is None and speculative is None:
+        return f"n/a. {run.machine.energy or NO_ENERGY}"
+    return f"{_plain(speculative, '.3g')} J speculative, {_plain(plain, '.3g')} J verifier-only"
+
+
 def _share(value: float | None) -> str:
     return "n/a" if value is None else percent(value)
 
@@ -124,12 +128,6 @@ def _notes(run: Run) -> list[str]:
     sides: list[Generation] = [g for g in (run.plain, run.speculative) if g is not None]
     notes = [*run.notes, *(n for m in run.models.values() for n in m.notes), *(n for g in sides for n in g.notes)]
     return list(dict.fromkeys(notes))
-
-
-def _save(run: Run) -> None:
-    path = folder("runs") / f"{run.id}.json"
-    write_atomic(path, to_json(run))
-    print(f"saved {path}", file=sys.stderr)
 
 
 def _decode(asked: CompareRequest, debug: bool) -> Run:
