@@ -72,7 +72,7 @@ def test_the_interval_of_one_prompt_is_wilsons_and_of_several_over_prompts():
     low, high = several.acceptance.interval
     assert 0 <= low < several.acceptance.value < high <= 1
     alike = figures(run_of(*(item(("naive", 2, of([KEPT, LOST]))) for _ in range(3)))).rows[0]
-    assert alike.acceptance.interval == pytest.approx((2 / 3, 2 / 3))
+    assert alike.acceptance.interval == wilson(alike.acceptance.above, alike.acceptance.below)  # they say nothing of how prompts differ
 
 
 def test_what_is_not_defined_is_none():
@@ -160,3 +160,11 @@ def test_equal_answers_are_counted_and_only_greedy_ones_compared():
     assert "1 of 1 answers differ from verifier-only's." in said(("naive", 2, of([LOST])), plain=plain, dtype="float32")
     assert "verifier-only's, token" not in said(("naive", 2, of([KEPT])), plain=plain, sampling=Sampling(1.0))
     assert "token for token" not in said(("naive", 2, of([KEPT], finish="stopped")), plain=plain)
+
+
+def test_prompts_that_do_not_differ_still_have_an_interval():
+    from engine.analysis.uag import WILSON_ALL, _ratio
+
+    ratio = _ratio([(0, 40), (0, 50)], share=True)
+    assert ratio.interval == pytest.approx(wilson(0, 90)) and ratio.interval[1] > 0.01 and ratio.how == WILSON_ALL
+    assert _ratio([(1.5, 3.0), (2.5, 5.0)]).interval is None

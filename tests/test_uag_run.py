@@ -196,8 +196,11 @@ def test_a_stop_keeps_what_was_made():
     for after in range(2, 120, 5):
         calls = itertools.count()
         loaded = models()
-        last = events_of(asked("Za", "Zaż"), loaded, stop=lambda: next(calls) >= after)[-1]
-        run = last.run
+        events = events_of(asked("Za", "Zaż"), loaded, stop=lambda: next(calls) >= after)
+        if not hasattr(events[-1], "run"):  # nothing was written yet, so there is nothing to keep
+            assert not any(isinstance(e, Step) for e in events)
+            continue
+        run = events[-1].run
         assert run.status == "stopped" or run.items == whole.items
         for item, full in zip(run.items, whole.items):
             assert item.plain is None or item.plain.ids == full.plain.ids[: len(item.plain.ids)]

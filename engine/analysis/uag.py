@@ -18,6 +18,7 @@ from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC
 
 SAME = 1.05  # shares closer than this factor are called equal
 WILSON, OVER_PROMPTS = "Wilson, candidates of one prompt", "Student's t over {} prompts, of a ratio of sums"
+WILSON_ALL = "Wilson, candidates of all prompts, which do not differ"
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,8 @@ def _ratio(parts: Sequence[tuple[float, float]], share: bool = False) -> Ratio:
         return Ratio(above, below, wilson(above, below), WILSON) if share and whole else Ratio(above, below)
     middle = above / below
     error = math.sqrt(count / (count - 1) * math.fsum((a - middle * b) ** 2 for a, b in parts)) / below
+    if not error:  # prompts that all gave one rate, 0 of each say, tell nothing of how prompts differ
+        return Ratio(above, below, wilson(above, below), WILSON_ALL) if share and whole else Ratio(above, below)
     half = student_quantile((1 + LEVEL) / 2, count - 1) * error
     return Ratio(above, below, (max(middle - half, 0.0), min(middle + half, 1.0) if share else middle + half), OVER_PROMPTS.format(count))
 

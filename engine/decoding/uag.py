@@ -164,7 +164,7 @@ def compare(made: Pair, ready: list[Ready], request: UagRequest, settings: Setti
         notes = notes + [f"The run broke off: {failure}" if isinstance(failure, RequestError) else
                          "The run broke off: the device ran out of memory or failed."]
     stopped = finished < total or any(g.finish == "stopped" for i in items for g in _answers(i))
-    if failure is None or any(_answers(i) for i in items):
+    if any(_answers(i) for i in items):  # else nothing was written, and there is nothing to keep
         status = "failed" if failure else "stopped" if stopped else "done"
         yield Done(assemble(made, tuple(items), request, settings, status, notes))
     if failure:
