@@ -58,7 +58,7 @@ class Loaded:
 
     def __init__(self, load: Callable[..., Model] | None = None, limit: int = LIMIT, budget: int | None = None,
                  source: Callable[[str], tuple | None] | None = None,
-                 shortfall: Callable[[str, str, str], int] | None = None):
+                 shortfall: Callable[[str, str, str, str], int] | None = None):
         self._load, self._limit = load or _registry, limit
         self._source, self._shortfall = source or fingerprint, shortfall or memory_shortfall
         self._budget = budget if budget is not None else psutil.virtual_memory().total // 2
@@ -134,7 +134,7 @@ class Loaded:
 
     def _make(self, key: Key) -> Model:
         name, backend, device, dtype = key
-        missing = self._shortfall(name, device, dtype)
+        missing = self._shortfall(name, device, dtype, backend)
         with self._table:
             idle = sum(entry.model.facts.bytes for entry in self._entries.values() if entry.users == 0)
         if 0 < missing <= idle:  # else closing them would not help, and the loader says what is missing
@@ -173,11 +173,11 @@ def fingerprint(name: str) -> tuple[str, int, int] | None:
     return str(path), max((s.st_mtime_ns for s in stats), default=0), sum(s.st_size for s in stats)
 
 
-def memory_shortfall(name: str, device: str, dtype: str) -> int:
-    """Bytes by which the free memory is too small for a model; 0 where it fits or cannot be foreseen."""
+def memory_shortfall(name: str, device: str, dtype: str, backend: str) -> int:
+    """Bytes by which the free memory is too small for a model in one of the engines; 0 where it fits or cannot be foreseen."""
     from engine.models.memory import forecast
     try:
-        f = forecast([name], dtype, FORECAST_TOKENS, device)
+        f = forecast([name], dtype, FORECAST_TOKENS, device, backend=settled(backend))
     except (RequestError, OSError):
         return 0
     return max(0, f.total_bytes - f.available_bytes)

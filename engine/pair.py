@@ -32,10 +32,11 @@ class Pair:
     break_even: float | None
 
 
-def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0) -> Pair:
+def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0,
+          backend: str = "torch") -> Pair:
     """Look a pair over by name, from headers and tokenizers alone: no torch, no weights.
 
-    `tokens`: the length both KV caches are forecast for. `held`: see `memory.forecast`. RequestError if one of the
+    `tokens`: the length both KV caches are forecast for. `held`, `backend` ("torch" or "mlx"): see `memory.forecast`. RequestError if one of the
     models is not on this machine or is damaged.
     """
     of_verifier, of_draft = config(verifier), config(draft)
@@ -46,7 +47,7 @@ def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, de
               f"Same vocabulary: every token of {of_verifier['title']} has the same id in {of_draft['title']}.")
     c = of_draft["flops_per_token"] / of_verifier["flops_per_token"]
     return Pair(difference is None, reason, of_verifier["parameters"] / of_draft["parameters"], c,
-                forecast((verifier, draft), dtype, tokens, device, held), break_even(c, 1, 1))
+                forecast((verifier, draft), dtype, tokens, device, held, backend), break_even(c, 1, 1))
 
 
 def check_models(verifier: Model, draft: Model | None) -> None:

@@ -149,7 +149,7 @@ def test_a_failed_load_keeps_the_others():
 
 def test_idle_models_make_room_only_where_that_suffices():
     loader, missing = Loader(size=100), {"b": 0, "c": 150, "d": 1_000}
-    loaded = make(loader, shortfall=lambda name, device, dtype: missing.get(name, 0))
+    loaded = make(loader, shortfall=lambda name, device, dtype, backend: missing.get(name, 0))
     a, b = loaded.get("a"), loaded.get("b")
     loader.broken = {"d"}
     with pytest.raises(RequestError):
@@ -163,6 +163,14 @@ def test_idle_models_make_room_only_where_that_suffices():
     a, b = loaded.get("a"), loaded.get("b")
     loaded.get("c")
     assert (a.closed, b.closed) == (1, 1)
+
+
+def test_the_memory_a_load_needs_is_asked_of_its_own_engine():
+    asked = []
+    loaded = make(Loader(), shortfall=lambda *how: asked.append(how) or 0)
+    loaded.get("a", "mlx", "cpu", "float32")
+    loaded.get("a")
+    assert asked == [("a", "cpu", "float32", "mlx"), ("a", "auto", "auto", "torch")]
 
 
 def test_replaced_weights_load_anew_and_the_old_ones_go():
@@ -234,7 +242,7 @@ def test_the_fingerprint_follows_a_folders_weights(tmp_path):
     assert fingerprint(str(tmp_path / "none")) is None and fingerprint("a\0b") is None and fingerprint("") is None
     (tmp_path / "config.json").write_text("{}")
     assert fingerprint(str(tmp_path)) is None, "a folder without weights is no model"
-    assert memory_shortfall(str(tmp_path), "cpu", "auto") == 0
+    assert memory_shortfall(str(tmp_path), "cpu", "auto", "torch") == 0
 
 
 def test_the_process_has_one_of_each_whoever_asks(tmp_path, monkeypatch):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import threading
 
+import mlx.core as mx
 import pytest
 from mlx_lm import utils as mlx_lm
 
-from cache.loaded import Loaded
+from cache.loaded import Loaded, memory_shortfall
 from cache.worker import Worker
+from engine import pair
 from engine.__main__ import main
+from engine.attention import peak
 from engine.decoding import compare
 from engine.errors import RequestError
 from engine.models import memory, metal, presets, registry
@@ -20,6 +23,7 @@ from engine.trace.uag import STRATEGIES
 from tests.crossing import alone, counts, crossed
 from tests.mlx_folders import load
 from tests.toys import byte_level, sentencepiece_like, tiny_llama
+from ui.pairline import pair_html
 
 STORY = "Zażółć gęślą jaźń"
 
@@ -148,6 +152,38 @@ def test_memory_is_foreseen_before_mlx_loads_anything(folders, packed, monkeypat
     monkeypatch.setattr(memory, "memory_available", lambda: 100_000)
     with pytest.raises(RequestError, match=r"needs about .* GB of memory in float32, and .* are free"):
         registry.load(folders["a"], "cpu", "float32", "mlx")
+
+
+def test_page_and_loader_foresee_the_memory_of_the_engine_asked_for(folders, monkeypatch):
+    monkeypatch.setattr(memory, "default_dtype", lambda device: "bfloat16")  # as torch has it on a CPU with such units
+    torch, mlx = (pair.check(folders["a"], folders["b"], backend=engine).forecast for engine in ("torch", "mlx"))
+    assert [2 * part.weights_bytes for part in torch.parts] == [part.weights_bytes for part in mlx.parts]
+    seen, forecast = [], memory.forecast
+
+    def spy(names, dtype, tokens, device, held=0, backend="torch"):
+        seen.append(backend)
+        return forecast(names, dtype, tokens, device, held, backend)
+
+    monkeypatch.setattr(memory, "forecast", spy)
+    monkeypatch.setattr(pair, "forecast", spy)
+    for engine in ("auto", "torch", "mlx"):
+        assert "same vocabulary" in pair_html(CompareRequest(STORY, folders["a"], folders["b"], backend=engine))
+        assert "needs no draft model" in pair_html(CompareRequest(STORY, folders["a"], backend=engine))
+        assert memory_shortfall(folders["a"], "auto", "auto", engine) == 0
+    assert seen == ["torch"] * 5 + ["mlx"] * 3  # auto is torch where there is no Apple GPU, and that pair was looked over already
+
+
+def test_the_peak_on_apples_gpu_is_mlxs_own_counter():
+    """Here MLX counts what its CPU build takes."""
+    held = mx.ones(5_000_000)
+    mx.eval(held)
+    with peak.measure_peak("metal") as measured:
+        more = mx.ones(25_000_000)
+        mx.eval(more)
+        del more
+    with peak.measure_peak("metal") as idle:
+        pass
+    assert 100e6 <= measured.extra_bytes < 110e6 and idle.extra_bytes < 1e6
 
 
 def test_apples_gpu_may_hold_a_part_of_the_machines_memory(monkeypatch):

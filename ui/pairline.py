@@ -10,7 +10,7 @@ from cache.loaded import fingerprint
 from engine import pair
 from engine.analysis.sentence import percent
 from engine.errors import RequestError
-from engine.models import memory
+from engine.models import memory, registry
 from engine.request import CompareRequest
 
 
@@ -22,10 +22,12 @@ def pair_html(asked: CompareRequest) -> str:
     held = sum(row.bytes for row in cache.loaded().peek() if row.name in names)
     tokens = 1024 + asked.settings.max_tokens
     try:
+        backend = registry.settled(asked.backend)
         if asked.draft is None:
-            forecast = memory.forecast((asked.verifier,), asked.dtype, tokens, asked.device, held)
+            forecast = memory.forecast((asked.verifier,), asked.dtype, tokens, asked.device, held, backend)
             return _line(" · ".join(["Prompt lookup needs no draft model", _memory(forecast)]))
-        found = _checked(asked.verifier, asked.draft, asked.dtype, tokens, asked.device, held, tuple(map(fingerprint, names)))
+        found = _checked(asked.verifier, asked.draft, asked.dtype, tokens, asked.device, held, backend,
+                         tuple(map(fingerprint, names)))
     except RequestError as e:
         return _line(escape(str(e)), "warn")
     if not found.same_vocabulary:
@@ -43,8 +45,8 @@ def pair_html(asked: CompareRequest) -> str:
 
 
 @lru_cache(maxsize=64)
-def _checked(verifier: str, draft: str, dtype: str, tokens: int, device: str, held: int, stamp: tuple):
-    return pair.check(verifier, draft, dtype, tokens, device, held)
+def _checked(verifier: str, draft: str, dtype: str, tokens: int, device: str, held: int, backend: str, stamp: tuple):
+    return pair.check(verifier, draft, dtype, tokens, device, held, backend)
 
 
 def _sizes(ratio: float) -> str:

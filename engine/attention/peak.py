@@ -24,10 +24,11 @@ class Peak:
 def measure_peak(device: str = "cpu") -> Iterator[Peak]:
     """`with measure_peak() as peak: …`, then `peak.extra_bytes`: resident memory at its highest over that before, in bytes.
 
-    Linux keeps the peak itself; elsewhere a thread looks every hundredth of a second. On cuda and mps the device's own
-    counters are read instead (untried on such hardware). The whole process is measured, whichever thread took the memory.
+    Linux keeps the peak itself; elsewhere a thread looks every hundredth of a second. On cuda, mps and metal the device's own
+    counters are read instead (untried on such hardware; MLX's were tried on its CPU build). The whole process is measured,
+    whichever thread took the memory.
     """
-    peak, torch = Peak(), sys.modules.get("torch")
+    peak, torch, mlx = Peak(), sys.modules.get("torch"), sys.modules.get("mlx.core")
     if device == "cuda" and torch is not None:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -37,6 +38,11 @@ def measure_peak(device: str = "cpu") -> Iterator[Peak]:
         with _watched(torch.mps.current_allocated_memory) as highest:
             yield peak
         peak.extra_bytes = highest()
+    elif device == "metal" and mlx is not None:
+        mlx.reset_peak_memory()
+        before = mlx.get_active_memory()
+        yield peak
+        peak.extra_bytes = max(0, mlx.get_peak_memory() - before)
     elif _reset():
         before = _status("VmRSS")
         yield peak
