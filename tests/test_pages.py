@@ -6,12 +6,15 @@ The runs come from a scripted task; the worker, the store and the pages are as t
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
 import sys
 import time
 
 import pytest
 
 import cache
+from engine.models import registry
 from tests.screens import DOLLARS, HOSTILE, ROOT, app, button, engine, finished, healthy, page_html, run, run_of, widget  # noqa: F401
 from ui import controls
 
@@ -20,7 +23,6 @@ def test_pages_need_no_torch():
     code = ("import sys; sys.path.insert(0, '.'); "
             "import ui.controls, ui.jobs, ui.live, ui.pairline, ui.replay, ui.result, ui.runlist, ui.share;"
             "print([m for m in ('torch', 'transformers', 'altair', 'vl_convert') if m in sys.modules])")
-    import subprocess
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
 
@@ -213,6 +215,34 @@ def test_lookup_asks_for_no_draft(engine):
     widget(at, "drafter").set_value([controls.LOOKUP] if isinstance(widget(at, "drafter").value, list) else controls.LOOKUP)
     healthy(at.run())
     assert widget(at, "draft").disabled and "Prompt lookup needs no draft model" in page_html(at)
+
+
+@pytest.mark.parametrize("gb, verifier", [(4, None), (16, "7B"), (36, "14B")])
+def test_on_an_apple_gpu_a_pair_is_offered_that_fits_the_memory(engine, monkeypatch, gb, verifier):
+    monkeypatch.setattr(registry, "settled", lambda backend: "mlx")
+    monkeypatch.setattr(controls, "memory_total", lambda: gb * 2**30)
+    at = app()
+    offers = [b for b in at.button if b.key == "compare.fitting"]
+    if verifier is None:
+        assert offers == []
+        return
+    assert offers[0].label.startswith(f"Use the pair for {16 if gb == 16 else 32} GB: Qwen2.5-{verifier}-") and offers[0].help
+    widget(at, "drafter").set_value(controls.LOOKUP)
+    healthy(at.run())
+    healthy(button(at, "compare.fitting").click().run())
+    assert f"Qwen2.5-{verifier}-" in widget(at, "verifier").value and widget(at, "draft").value.startswith("mlx-community/Qwen2.5-")
+    assert widget(at, "backend").value == "mlx" and not widget(at, "draft").disabled and button(at, "compare.fitting").disabled
+    at = finished(run(at))
+    assert (engine.asked[0].verifier, engine.asked[0].backend) == (widget(at, "verifier").value, "mlx")
+
+
+def test_elsewhere_no_pair_is_offered_and_drawing_the_page_starts_no_mlx(tmp_path):
+    code = ("import sys; sys.path.insert(0, '.'); from engine.models import metal; metal.possible = lambda: False;"
+            "from tests.screens import app; at = app();"
+            "print([b.key for b in at.button if b.key == 'compare.fitting'], [m for m in sys.modules if m.startswith('mlx')])")
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
+                         env={**os.environ, "SPECLENS_HOME": str(tmp_path)}).stdout
+    assert out.strip() == "[] []"
 
 
 def test_the_stepper_walks_the_rounds(engine):

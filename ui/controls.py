@@ -10,6 +10,8 @@ from importlib import util
 
 import streamlit as st
 
+from engine.machine import memory_total
+from engine.models import presets, registry
 from engine.models.device import DEVICES, DTYPES
 from engine.models.registry import BACKENDS, Entry
 from engine.request import CompareRequest
@@ -53,6 +55,7 @@ def draw(models: list[Entry]) -> CompareRequest:
     with right:
         _models(models)
         draw_html(pair_html(request()))
+        _fitting_pair()
     method()
     return request()
 
@@ -145,6 +148,18 @@ def _models(models: list[Entry]) -> None:
                      format_func=lambda n: titles.get(n, n), disabled=st.session_state["compare.drafter"] == LOOKUP,
                      help="The small model that proposes. It must share the verifier's vocabulary. Pick one, or type a hub id, "
                           "a folder or a .gguf file.")
+
+
+def _fitting_pair() -> None:
+    """Offer the largest pair that fits this machine, where MLX has an Apple GPU: its models are packed as only MLX reads them."""
+    found = presets.fitting(memory_total()) if registry.settled("auto") == "mlx" else None
+    if found is None:
+        return
+    pair = {"verifier": found.verifier, "draft": found.draft, "drafter": MODEL, "backend": "mlx"}
+    st.button(f"Use the pair for {found.title}", key="compare.fitting", type="tertiary", on_click=put, args=(pair,),
+              disabled=all(st.session_state.get(f"compare.{name}") == value for name, value in pair.items()),
+              help=f"Chooses two models of one family whose weights take {found.weights_gb:g} GB, and MLX to run them. "
+                   "The first run fetches them from the hub.")
 
 
 def _with(names: list[str], control: str) -> list[str]:
