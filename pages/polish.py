@@ -3,8 +3,8 @@
 import streamlit as st
 
 from engine.models import registry
-from ui import flow, jobs, live, session
-from ui.polish import controls, result, text
+from ui import flow, jobs, session
+from ui.polish import controls, live, result, text
 from ui.session import keep, remembered
 
 session.setup()
@@ -44,7 +44,7 @@ keep("mode", prefix="polish")
 if mode == TEXT:
     st.fragment(text.show)()
 else:
-    flow.page(desk, asking, live.progress_html, result.show,
+    flow.page(desk, asking, live.growing, result.show,
               "Press Run: the verifier answers alone, then with a draft that has another tokenizer, once for each strategy and k. Every refused "
               "candidate says why.")
 session.warm_up()

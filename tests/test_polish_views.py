@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+import random
 import re
 import xml.etree.ElementTree as ElementTree
 import zipfile
@@ -17,7 +18,7 @@ from engine.trace import Prompt, UagItem, from_json
 from engine.trace.uag import CAUSES
 from tests import toys
 from tests.sample_uag import sample_uag
-from ui.polish import charts, stepper
+from ui.polish import charts, controls, stepper
 from ui.polish.card import caption, card_html
 from ui.polish.takeaway import takeaway
 from ui.polish.text import headline
@@ -133,3 +134,20 @@ def test_a_lone_tokenizer_says_how_many_tokens_it_makes():
     alone = align("Zażółć gęślą jaźń", [toys.vocabulary(toys.byte_level(), "bytes")])
     assert headline(alone) == "bytes cuts this text into 26 tokens, 8.67 a word."
     assert headline(align("", [toys.vocabulary(toys.byte_level(), "bytes")])) == "No text yet."
+
+
+def test_a_run_on_its_way_shows_the_answer_and_what_was_kept(run):
+    from cache.job import Job
+    from engine.request import Stage, Step
+    from tests.sample_uag import answer
+    from ui.polish import live
+
+    job = Job(controls.request_of(run), lambda control: iter(()), "title", None, {})
+    job.start()
+    assert "Reading" in live.growing((job.hear(Stage("Reading", done=0.1)), job.snapshot())[1])
+    made = answer(random.Random(3), "context", 4)
+    for one in made.rounds:
+        job.hear(Step("context k=4", 1, one, run.tokens))
+    html = live.growing(job.snapshot())
+    kept, sent = sum(r.accepted for r in made.rounds), sum(len(r.proposed) for r in made.rounds)
+    assert f"context k=4 {kept} of {sent}" in html and f"{len(made.ids)} of at most" in html and "<script" not in html
