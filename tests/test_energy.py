@@ -161,7 +161,7 @@ def test_without_zeus_a_run_has_no_joules_and_the_card_says_why(zeus, monkeypatc
     figures = metrics(run)
     assert run.plain.timings[0].joules is None and figures["plain_joules_per_token"] is None
     assert figures["reasons"]["speculative_joules_per_token"] == run.machine.energy == energy.meter().why
-    assert "the package zeus is not installed" in card_html(run, figures)
+    assert "the package zeus is not installed" in card_html(run, figures) and "n/a</abbr><small>not measured</small>" in card_html(run, figures)
     assert "n/a. Energy is not available: the package zeus" in command.describe(run, figures)
 
 

@@ -216,7 +216,8 @@ def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
             "speculative_joules_per_token",
             "Energy per token",
             shown("speculative_joules_per_token", joules),
-            f"against {shown('plain_joules_per_token', joules)} verifier-only" if m.get("plain_joules_per_token") is not None else "",
+            f"against {shown('plain_joules_per_token', joules)} verifier-only" if m.get("plain_joules_per_token") is not None
+            else "not measured" if m.get("speculative_joules_per_token") is None else "",
             "Joules of decode / tokens: of the whole machine, as zeus counts it, not corrected for what it draws when idle.",
         ),
     ]
