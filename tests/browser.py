@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
              "--disable-component-update", "--disable-sync"]
 HOW = "There is no browser for these tests; `make test` finds one or says how to get it (SPECLENS_CHROMIUM names one)."
-PATIENCE = 420_000  # ms; two cores that others use load torch and decode slowly
+PATIENCE = 120_000  # ms; two cores that others use load torch and decode slowly
 STREAMLITS_OWN = "/_stcore/"  # of a deep link it asks for these first in the wrong place
 ERRORS = ("Traceback", "ERROR", "Exception", "torch.classes", "missing ScriptRunContext")
 PROGRAM = os.environ.get("SPECLENS_CHROMIUM") or shutil.which("chromium")

@@ -88,7 +88,10 @@ def test_rounds_are_stepped_through_by_keys_and_two_answers_stand_side_by_side(o
     opened.locator(".sl.cross").filter(has_text="Round 2 of").wait_for()
     opened.locator("body").press("j")
     opened.locator(".sl.cross").filter(has_text="Round 1 of").wait_for()
-    opened.get_by_role("combobox", name="Beside it").click()
+    box = opened.get_by_role("combobox", name="Beside it")
+    box.scroll_into_view_if_needed()
+    opened.wait_for_timeout(1000)  # a list of choices that is open when the page scrolls is closed by it
+    box.click()
     opened.get_by_role("option", name="verifier-only").click()
     opened.locator(".sides .side").nth(1).wait_for()
     first, second = opened.locator(".sides .side .ribbon").all_inner_texts()
