@@ -13,6 +13,7 @@ from engine.decoding.loop import DRAFT_STREAM, decode
 from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
+from engine.models.length import refuse_hopeless
 from engine.pair import check_models
 from engine.request import CompareRequest, Done, Event, Stage, Step
 from engine.sampling import Uniforms
@@ -30,6 +31,7 @@ def run(request: CompareRequest, load: Load, stop: Callable[[], bool] = lambda: 
     lookup = settings.drafter == "lookup"
     names = [request.verifier] if lookup else [request.verifier, request.draft or ""]
     models: list[Model] = []
+    refuse_hopeless(request.verifier, request.prompt)
     for name in names:
         yield Stage(f"Loading {name}")
         models.append(load(name, request.backend, request.device, request.dtype))
