@@ -28,8 +28,9 @@ BIELIK, QWEN, LLAMA, BIELIK_SMALL = ("speakleash/Bielik-11B-v2.3-Instruct", "Qwe
                                      "speakleash/Bielik-1.5B-v3.0-Instruct")
 QWEN_4BIT, LLAMA_4BIT, BIELIK_SMALL_4BIT = ("mlx-community/Qwen2.5-1.5B-Instruct-4bit", "mlx-community/Llama-3.2-1B-Instruct-4bit",
                                             "vqstudio/Bielik-1.5B-v3.0-Instruct-MLX-4bit")
-DEMONSTRATION = ("Demonstration models of a few million parameters, trained on ten megabytes of Polish. The cuts, the causes and the order of "
-                 "the strategies are those of large pairs; acceptance, speed and the text itself are not.")
+DEMONSTRATION = ("Demonstration models of a few million parameters, trained on ten megabytes of Polish. At any size the verifier's tokenizer cuts as "
+                 "these lanes show, every strategy is lossless and refusals have these causes; how many there are, the speed and the text itself "
+                 "do not carry over.")
 
 CROSS: tuple[CrossPair, ...] = (
     CrossPair("Bundled: Polish draft", "bundled:polish-verifier", "bundled:polish-draft", "torch", 0.03 * GB, 8, DEMONSTRATION),
