@@ -28,7 +28,7 @@ BIELIK, QWEN, LLAMA, BIELIK_SMALL = ("speakleash/Bielik-11B-v2.3-Instruct", "Qwe
                                      "speakleash/Bielik-1.5B-v3.0-Instruct")
 QWEN_4BIT, LLAMA_4BIT, BIELIK_SMALL_4BIT = ("mlx-community/Qwen2.5-1.5B-Instruct-4bit", "mlx-community/Llama-3.2-1B-Instruct-4bit",
                                             "vqstudio/Bielik-1.5B-v3.0-Instruct-MLX-4bit")
-DEMONSTRATION = ("Demonstration models of a few million parameters, trained on ten megabytes of Polish. At any size the verifier's tokenizer cuts as "
+DEMONSTRATION = ("Demonstration models of a few million parameters, trained on ten megabytes of Polish. At any size the tokenizer of the verifier cuts as "
                  "these lanes show, every strategy is lossless and refusals have these causes; how many there are, the speed and the text itself "
                  "do not carry over.")
 
