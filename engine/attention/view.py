@@ -19,8 +19,9 @@ from engine.trace import SinkItem
 @dataclass(frozen=True, eq=False)
 class SinkView:
     """`structural` and `sinks`, (S,) bool, are independent flags. `score` (S,) is what `sinks` compares with the threshold:
-    z′, or z for a token too early for it and where `corrected` is off; NaN where undefined. `learned_share`: the part of all attention that learned sinks, which
-    are no tokens, take in the chosen layers and heads; None where the model has none. Shares are 0–1."""
+    z′, or z for a token too early for it and where `corrected` is off; NaN where undefined. `learned_share`: the part of all
+    attention that learned sinks, which are no tokens, take in the chosen layers and heads; None where the model has none.
+    Shares are 0–1."""
 
     ids: tuple[int, ...]
     scores: Scores

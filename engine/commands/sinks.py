@@ -129,7 +129,8 @@ def _summary(item: SinkItem, v: SinkView) -> list[str]:
     centre = f"{float(s.typical[0]):.3g}, scaled MAD of the logarithm {s.scaled_mad:.3f}" if s.median is not None else f"n/a: {s.reason}"
     rows = [("threshold", f"{v.threshold:g} on {which}"), ("published formula", published),
             ("drained", "n/a" if v.health.drained is None else f"{percent(v.health.drained)} of all attention, beyond what typical tokens get"),
-            ("template", None if not v.structural.any() else f"its {int(v.structural.sum()):,} of {len(v.ids):,} tokens hold {percent(v.structural_share)} of all attention"),
+            ("template", None if not v.structural.any() else
+             f"its {int(v.structural.sum()):,} of {len(v.ids):,} tokens hold {percent(v.structural_share)} of all attention"),
             ("learned sinks", None if v.learned_share is None else f"{percent(v.learned_share)} of all attention goes to no token"),
             ("median attention", centre), ("position 0", f"the {item.first}"),
             ("reading", None if item.seconds is None else f"{item.seconds:.2f} s"
