@@ -291,6 +291,14 @@ def label(raw: bytes, special: bool = False) -> str:
     return f"⟨{visible(text.strip('<>[]|｜') or text)}⟩"
 
 
+def own_text(raw: bytes) -> str:
+    """The text of a token's bytes; "" where they hold only part of a character."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return ""
+
+
 def hidden(c: str) -> bool:
     """Whether a character shows nothing, or reorders what follows it: controls, direction marks, blanks but the plain
     space, tab and line break, which have signs of their own."""

@@ -10,6 +10,7 @@ from engine.commands.compare import load, stopping
 from engine.errors import RequestError
 from engine.request import Done, EntropyRequest, Step
 from engine.tokens import label
+from engine.tokens import own_text
 from engine.trace import EntropyRun, Settings, plain_data
 
 LISTED = 400  # tokens of an answer that the table writes out; --json has them all
@@ -61,19 +62,12 @@ def report(run: EntropyRun) -> dict:
 
 
 def _rows(run: EntropyRun, trail: Trail, n: int) -> list[dict]:
-    return [{"answer": n, "label": trail.label, "index": i, "id": token, "text": text_of(trail.bytes[i]), "bytes": trail.bytes[i].hex(),
+    return [{"answer": n, "label": trail.label, "index": i, "id": token, "text": own_text(trail.bytes[i]), "bytes": trail.bytes[i].hex(),
              "entropy_bits": trail.bits[i], "sampling_entropy_bits": trail.sampling_bits[i], "normalised": trail.normalised[i],
              "probability": trail.answer.probability[i] if i < len(trail.answer.probability) else None, "piece": trail.pieces[i],
-             "top": [{"id": t, "text": text_of(bytes.fromhex(run.tokens.get(t, ""))), "probability": p}
+             "top": [{"id": t, "text": own_text(bytes.fromhex(run.tokens.get(t, ""))), "probability": p}
                      for t, p in (trail.answer.top[i] if i < len(trail.answer.top) else ())]}
             for i, token in enumerate(trail.ids)]
-
-
-def text_of(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return ""
 
 
 def describe(run: EntropyRun) -> str:

@@ -10,6 +10,7 @@ from engine.commands import (Progress, add_model_options, add_prompt_options, ke
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
 from engine.request import Done, SinksRequest
+from engine.tokens import own_text
 from engine.trace import SinkItem, SinksRun, plain_data
 
 if TYPE_CHECKING:
@@ -98,15 +99,8 @@ def _figures(run: SinksRun, item: SinkItem, view: SinkView | None) -> dict[str, 
         "share_structural": view.structural_share, "share_learned_sinks": view.learned_share, "median": s.median,
         "median_attention": None if s.median is None else float(s.typical[0]), "scaled_mad": s.scaled_mad, "reason": s.reason,
         "seconds": item.seconds, "peak_extra_bytes": item.peak_extra_bytes, "row_error": item.sums.row_error, "first": item.first,
-        "positions": [{**row, "text": text_of(row["id"], run), "bytes": run.tokens.get(row["id"], "")}
+        "positions": [{**row, "text": own_text(bytes.fromhex(run.tokens.get(row["id"], ""))), "bytes": run.tokens.get(row["id"], "")}
                       for row in rows(view, run.tokens, run.special)]}
-
-
-def text_of(token: int, run: SinksRun) -> str:
-    try:
-        return bytes.fromhex(run.tokens.get(token, "")).decode()
-    except UnicodeDecodeError:
-        return ""
 
 
 def describe(run: SinksRun, views: list[SinkView | None]) -> str:

@@ -7,6 +7,7 @@ import functools
 import io
 
 from engine.analysis.entropy import Trail, figures, refused, sentence, sides
+from engine.tokens import own_text
 from engine.trace import AnyRun, to_json
 from ui.document import CHART_WIDTH, PAGE_WIDTH, document
 from ui.entropy import picture
@@ -85,18 +86,11 @@ def csv(run: AnyRun, found: dict[str, tuple[Trail, ...]]) -> str:
         note = caption(run, chosen, chosen[0])
         for n, t in enumerate(chosen):
             for i, token in enumerate(t.ids):
-                best = [(_exact(bytes.fromhex(run.tokens.get(b, ""))), p) for b, p in (t.answer.top[i] if i < len(t.answer.top) else ())][:5]
+                best = [(own_text(bytes.fromhex(run.tokens.get(b, ""))), p) for b, p in (t.answer.top[i] if i < len(t.answer.top) else ())][:5]
                 best += [(None, None)] * (5 - len(best))
-                values = (side, t.label or str(n + 1), t.category, i, token, t.bytes[i].hex(), _exact(t.bytes[i]), int(t.special[i]), t.states[i],
+                values = (side, t.label or str(n + 1), t.category, i, token, t.bytes[i].hex(), own_text(t.bytes[i]), int(t.special[i]), t.states[i],
                           t.pieces[i], t.bits[i], t.sampling_bits[i], t.normalised[i],
                           t.answer.probability[i] if i < len(t.answer.probability) else None, *(v for pair in best for v in pair), note)
                 writer.writerow(["" if v is None else v for v in values])
                 note = ""
     return out.getvalue()
-
-
-def _exact(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return ""

@@ -6,6 +6,7 @@ import csv as csv_module
 import io
 
 from engine.attention.view import SinkView, rows, view
+from engine.tokens import own_text
 from engine.trace import SinkItem, SinksRun, arrays_of, to_json, with_arrays
 from ui.document import CHART_WIDTH, PAGE_WIDTH, chart_svg, document
 from ui.picture import captioned
@@ -77,15 +78,8 @@ def csv(run: SinksRun, views: list[tuple[SinkItem, SinkView]], chosen: Chosen) -
         note = caption(run, item, seen, chosen)
         for row in rows(seen, run.tokens, run.special):
             raw = run.tokens.get(row["id"], "")
-            values = (item.label, item.category, row["index"], row["id"], raw, _exact(raw), int(row["structural"]), int(row["sink"]),
+            values = (item.label, item.category, row["index"], row["id"], raw, own_text(bytes.fromhex(raw)), int(row["structural"]), int(row["sink"]),
                       row["attention"], float(seen.scores.share[row["index"]]), row["queries"], row["z"], row["z_corrected"], row["why"], note)
             writer.writerow(["" if v is None else v for v in values])
             note = ""
     return out.getvalue()
-
-
-def _exact(raw: str) -> str:
-    try:
-        return bytes.fromhex(raw).decode()
-    except UnicodeDecodeError:
-        return ""
