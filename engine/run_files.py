@@ -39,7 +39,7 @@ def read(path: Path) -> AnyRun:
         raise ValueError("This run file is damaged: it is nested too deeply.") from None
     run = dataclasses.replace(run, id=path.stem)
     beside = path.with_suffix(arrays.SUFFIX)
-    if run.kind != "sinks":
+    if run.kind != "sinks" or all(item.sums is None for item in run.items):  # no prompt was read, so there is nothing to miss
         return run
     if not beside.exists():
         return dataclasses.replace(run, notes=(*run.notes, MISSING))

@@ -71,6 +71,11 @@ def test_arrays_that_went_missing_leave_the_run_readable_with_a_note(store):
     assert run.items[0].sums.received is None and run.notes[-1] == run_files.MISSING
 
 
+def test_a_run_of_refused_prompts_misses_no_arrays(store):
+    id = store.save(sample_sinks(SinkItem(Prompt("y", ()), "b", refused="The prompt is empty.")))
+    assert type(store)(store.folder).get(id).notes == ()
+
+
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 7, b"\xff" * 400, b"\x10\x00\x00\x00\x00\x00\x00\x00{}              ", "cut"])
 def test_damaged_arrays_are_named_in_one_sentence(store, damage):
     id = store.save(sample_sinks())
