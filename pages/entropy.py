@@ -1,7 +1,7 @@
 """Entropy: how sure a model is of each token, live or of any saved run."""
 
 from engine.models import registry
-from ui import flow, jobs, session
+from ui import flow, jobs, promptset, session
 from ui.entropy import controls, live, result
 
 session.setup()
@@ -11,7 +11,7 @@ desk = jobs.Desk("entropy")
 def asking() -> None:
     """Controls, Run and Stop, and the saved runs. Moving a widget redraws this part alone; only Run starts anything."""
     asked = controls.draw(registry.listing())
-    flow.run_row(desk, asked, controls.title(asked), controls.trouble, "The model answers each prompt, one after the other.",
+    flow.run_row(desk, asked, promptset.title(asked.prompts), controls.trouble, "The model answers each prompt, one after the other.",
                  lambda: changed(asked))
     result.saved(desk)
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.models import registry
-from ui import flow, jobs, session
+from ui import flow, jobs, promptset, session
 from ui.polish import controls, live, result, text
 from ui.session import keep, remembered
 
@@ -15,7 +15,7 @@ TEXT, RUN = "Text", "Run"
 def asking() -> None:
     """Controls, Run and Stop. Moving a widget redraws this part alone; only Run starts anything."""
     asked = controls.draw(registry.listing())
-    flow.run_row(desk, asked, controls.title(asked), controls.trouble,
+    flow.run_row(desk, asked, promptset.title(asked.prompts), controls.trouble,
                  "The verifier answers alone, then with the draft by every strategy and k chosen.", lambda: beside(asked))
 
 

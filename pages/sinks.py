@@ -1,7 +1,7 @@
 """Sinks: where a prompt's attention drains, token by token."""
 
 from engine.models import registry
-from ui import flow, jobs, live, session
+from ui import flow, jobs, live, promptset, session
 from ui.sinks import controls, result
 
 session.setup()
@@ -11,7 +11,7 @@ desk = jobs.Desk("sinks")
 def asking() -> None:
     """Controls, the forecast, Run and Stop. Moving a widget redraws this part alone; only Run starts anything."""
     asked = controls.draw(registry.listing())
-    flow.run_row(desk, asked, controls.title(asked), controls.trouble, "The model reads each prompt once, and what attention it paid is added up.",
+    flow.run_row(desk, asked, promptset.title(asked.prompts), controls.trouble, "The model reads each prompt once, and what attention it paid is added up.",
                  lambda: beside(asked))
 
 

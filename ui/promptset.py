@@ -16,6 +16,7 @@ import streamlit as st
 from engine import prompt_sets
 from engine.errors import RequestError
 from engine.prompt_sets import BUILTIN, ENCODINGS, KINDS, LIMIT_MB, NONE, SEPARATORS, PromptSet, SetPrompt
+from engine.request import Asked
 from ui.preview import letters, preview
 from ui.session import draw as draw_html, keep, put, remembered, say, showable
 
@@ -52,6 +53,12 @@ def draw(prefix: str, default: str, *, ready: Sequence[str] = (), most: int = 50
 def fill(prefix: str, text: str) -> None:
     """Set the control to one prompt. Only before it is drawn in this pass, or from another page."""
     put({"source": ONE, "prompt": showable(text)}, prefix)
+
+
+def title(prompts: Sequence[Asked]) -> str:
+    """What a job with these prompts goes by in the queue."""
+    first = prompts[0].text if prompts else ""
+    return f"{len(prompts)} prompts: {first}" if len(prompts) > 1 else first
 
 
 def _several(prefix: str, most: int) -> PromptSet | None:

@@ -69,11 +69,6 @@ def trouble(asked: EntropyRequest) -> str | None:
     return None
 
 
-def title(asked: EntropyRequest) -> str:
-    first = asked.prompts[0].text if asked.prompts else ""
-    return f"{len(asked.prompts)} prompts: {first}" if len(asked.prompts) > 1 else first
-
-
 def request_of(run: EntropyRun) -> EntropyRequest:
     """The request that made `run`, to compare with the controls or to fill them."""
     facts, first = run.models["model"], run.items[0].prompt if run.items else None

@@ -131,11 +131,6 @@ def trouble(asked: UagRequest) -> str | None:
     return None
 
 
-def title(asked: UagRequest) -> str:
-    first = asked.prompts[0].text if asked.prompts else ""
-    return f"{len(asked.prompts)} prompts: {first}" if len(asked.prompts) > 1 else first
-
-
 def amount(asked: UagRequest) -> str:
     """How much work Run means."""
     answers = len(asked.prompts) * (1 + len(asked.strategies) * len(asked.ks)) * asked.settings.repeats

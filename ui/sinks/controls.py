@@ -37,11 +37,6 @@ def trouble(asked: SinksRequest) -> str | None:
     return None
 
 
-def title(asked: SinksRequest) -> str:
-    first = asked.prompts[0].text if asked.prompts else ""
-    return f"{len(asked.prompts)} prompts: {first}" if len(asked.prompts) > 1 else first
-
-
 def forecast_html(asked: SinksRequest, last: tuple[SinksRun, int] | None) -> str:
     """The longest prompt's time and memory, beside Run. `last`: the reading on screen, from which time is told."""
     if trouble(asked):
