@@ -10,12 +10,13 @@ from time import perf_counter
 from typing import Callable, Iterator, Sequence
 
 from engine import energy
+from engine.decoding.clock import Clock
 from engine.decoding.drafters import Drafter
 from engine.decoding.trail import Trail
 from engine.models.base import Model
 from engine.sampling import Uniforms
 from engine.tokens import Assembler
-from engine.trace import BONUS, CORRECTION, PLAIN, Generation, Round, Settings, Timing
+from engine.trace import BONUS, CORRECTION, PLAIN, Generation, Round, Settings
 
 VERIFIER_STREAM, DRAFT_STREAM = 0, 1  # streams of uniform draws
 
@@ -44,7 +45,7 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
             drafter.begin(text[:-1])
         verifier.synchronise()
         ready = perf_counter()
-        window = meter.begin()  # between the two clocks: in neither
+        window, clock = meter.begin(), Clock()  # between the two clocks: in neither
         start = perf_counter()
         while len(text) < len(prompt) + settings.max_tokens:
             if stop():
@@ -73,6 +74,7 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
                     ops.mark(seen, ops.ids_on_device(text, logits))
                 scores = ops.penalise(logits, seen[None] if block is None else ops.seen_rows(seen, block.ids), s.repetition_penalty)
             count = logits.shape[0] - 1
+            clock.fed.append(count + 1)
             uniform = uniforms.take(count + 1)
             drawn_from = ops.filtered(scores, s)
             accepted, closing, proposed, p, q = ops.judge_to_host(drawn_from, block, uniform, logits.shape[-1])
@@ -113,8 +115,7 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
         if drafter:
             drafter.close()
     ids = tuple(text[len(prompt) :])
-    timing = Timing(ready - begun, rounds[-1].end if rounds else end, sum(r.verify_seconds for r in rounds),
-                    sum(r.draft_seconds for r in rounds), len(ids), len(rounds), joules)
+    timing = clock.timing(ready - begun, end, rounds, joules)
     generation = Generation("speculative" if drafter else "plain", ids, text_of(verifier, ids), finish, rounds=tuple(rounds),
                             timings=(timing,), notes=tuple(notes))
     return trail.complete(generation, drafter and drafter.usable_bits) if trail else generation

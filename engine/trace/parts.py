@@ -122,6 +122,15 @@ class Timing:
     tokens: int  # emitted
     passes: int  # verifier passes in decode
     joules: float | None = None  # None where energy is not counted
+    # A column each over the passes, seconds to the microsecond; all empty in runs made before they were kept:
+    fed: tuple[int, ...] = ()  # tokens the verifier's pass was over
+    verify: tuple[float, ...] = ()  # inside its forward
+    draft: tuple[float, ...] = ()  # inside the draft's forwards before it
+    rest: tuple[float, ...] = ()  # of the round, outside both
+    # Processor seconds from the start of decode to its end, what the clocks leave out included, on the cores this process may use:
+    processor_seconds: float | None = None  # this process's, all threads
+    others_seconds: float | None = None  # other programs'; None where the system does not count them
+    idle_seconds: float | None = None
 
 
 @dataclass(frozen=True)
