@@ -17,6 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from cache.importing import run_from_bytes
+from cache.recorded import is_recorded
 from cache.summary import Summary, load_index, read_summary, save_index, summarise
 from cache.watch import Watch
 from engine import run_files
@@ -154,7 +155,7 @@ class Store:
         """Take in an exported run and return its id, a new one where its own is taken or unusable."""
         run = run_from_bytes(content)
         taken = ID.fullmatch(run.id) and any((folder / f"{run.id}.json").exists() for folder in (self.folder, self.trash))
-        return self.save(dataclasses.replace(run, id=new_id()) if taken else run)
+        return self.save(dataclasses.replace(run, id=new_id()) if taken or is_recorded(run.id) else run)
 
     def version(self) -> int:
         """A number that grows when runs came, went or changed, by this process or another; cheap enough to poll."""

@@ -4,12 +4,14 @@ from engine.models import registry
 from ui import controls, flow, jobs, live, result, session
 
 session.setup()
+session.heading("compare")
 desk = jobs.Desk("compare")
 
 
 def asking() -> None:
     """Controls, Run and Stop. Moving a widget redraws this part alone; only Run starts anything."""
-    asked = controls.draw(registry.listing())
+    with flow.folding():
+        asked = controls.draw(registry.listing())
     flow.run_row(desk, asked, asked.prompt, controls.trouble, "Both sides answer the prompt, one after the other.",
                  lambda: changed(asked))
 
@@ -22,5 +24,6 @@ def changed(asked) -> None:
 
 
 flow.page(desk, asking, live.live_html, result.show,
-          "Press Run: both sides answer the same prompt, one after the other, and the fate of every draft token is shown here.")
+          "Press Run: both sides answer the same prompt, one after the other, and the fate of every draft token is shown here.",
+          lambda run: controls.fill(controls.request_of(run)))
 session.warm_up()

@@ -8,13 +8,15 @@ from ui.polish import controls, live, result, text
 from ui.session import keep, remembered
 
 session.setup()
+session.heading("polish")
 desk = jobs.Desk("polish")
 TEXT, RUN = "Text", "Run"
 
 
 def asking() -> None:
     """Controls, Run and Stop. Moving a widget redraws this part alone; only Run starts anything."""
-    asked = controls.draw(registry.listing())
+    with flow.folding():
+        asked = controls.draw(registry.listing())
     flow.run_row(desk, asked, promptset.title(asked.prompts), controls.trouble,
                  "The verifier answers alone, then with the draft by every strategy and k chosen.", lambda: beside(asked))
 
@@ -38,13 +40,13 @@ def leave_run() -> None:
         session.set_query(run=None, job=None)
 
 
-mode = st.segmented_control("View", [TEXT, RUN], key=remembered("mode", TEXT, "polish"), required=True, label_visibility="collapsed", on_change=leave_run,
-                            help="Text: how tokenizers cut it, no model needed. Run: translation strategies on a real pair.")
+mode = st.segmented_control("View", [RUN, TEXT], key=remembered("mode", RUN, "polish"), required=True, label_visibility="collapsed", on_change=leave_run,
+                            help="Run: translation strategies on a real pair. Text: how tokenizers cut a text of yours, no model needed.")
 keep("mode", prefix="polish")
 if mode == TEXT:
     st.fragment(text.show)()
 else:
     flow.page(desk, asking, live.growing, result.show,
               "Press Run: the verifier answers alone, then with a draft that has another tokenizer, once for each strategy and k. Every refused "
-              "candidate says why.")
+              "candidate says why.", lambda run: controls.fill(controls.request_of(run)))
 session.warm_up()

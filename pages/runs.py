@@ -1,13 +1,17 @@
 """Runs: every run that was kept, on this page or the command line; open, name, delete, compare, take away, bring in."""
 
+import html
+
 import streamlit as st
 
 import cache
+from cache import recorded
 from engine.errors import RequestError
-from ui import difference, jobs, kinds, result, runlist, session
+from ui import difference, jobs, kinds, replay, result, runlist, session
 from ui.share import share
 
 session.setup()
+session.heading("runs")
 
 POLL = 1.0  # seconds between two looks at whether the runs changed
 CHOSEN, DELETED, SAID = "runs.chosen", "runs.deleted", "runs.said"
@@ -33,13 +37,26 @@ def main() -> None:
     if runs is None:
         return
     if not runs:
-        session.draw('<p class="sl headline">No runs yet.</p><p class="sl quiet">Every run is kept here by itself. '
-                     'Go to Compare and press Run, run <code>python -m engine compare … --save</code>, or bring in a JSON file.</p>')
+        nothing_yet()
         bring_in()
         return
     table(runs)
     bring_in()
     both()
+
+
+def nothing_yet() -> None:
+    """What to do, and the recorded runs to look at meanwhile."""
+    session.draw('<div class="sl"><p class="headline">No runs yet.</p><p class="quiet">Every run is kept here by itself. Go to Compare, Sinks, '
+                 'Polish or Entropy and press Run, run <code>python -m engine compare … --save</code>, or bring in a JSON file.</p></div>')
+    for kind, name in kinds.NAMES.items():
+        run, _ = recorded.recorded(kind)
+        if run is None:
+            continue
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            if st.button(f"Open {name}", key=f"runs.recorded.{kind}", width=150, help="A recorded run, on the page that makes such."):
+                st.switch_page(f"pages/{jobs.PAGES[kind]}.py", query_params={"run": run.id})
+            session.draw(f'<p class="sl provenance"><span class="mark">recorded</span>{html.escape(replay.recorded_words(run))}</p>', width="stretch")
 
 
 def table(runs: list) -> None:

@@ -5,12 +5,14 @@ from ui import flow, jobs, live, promptset, session
 from ui.sinks import controls, result
 
 session.setup()
+session.heading("sinks")
 desk = jobs.Desk("sinks")
 
 
 def asking() -> None:
     """Controls, the forecast, Run and Stop. Moving a widget redraws this part alone; only Run starts anything."""
-    asked = controls.draw(registry.listing())
+    with flow.folding():
+        asked = controls.draw(registry.listing())
     flow.run_row(desk, asked, promptset.title(asked.prompts), controls.trouble, "The model reads each prompt once, and what attention it paid is added up.",
                  lambda: beside(asked))
 
@@ -27,5 +29,6 @@ def beside(asked) -> None:
 
 flow.page(desk, asking, live.progress_html, result.show,
           "Press Run: the model reads the prompt once. Then every token shows how much attention it received, which of them drain more than their "
-          "like, and whether the chat template explains it.")
+          "like, and whether the chat template explains it.",
+          lambda run: controls.fill(controls.request_of(run)))
 session.warm_up()

@@ -4,7 +4,8 @@ import html
 
 import streamlit as st
 
-from ui import controls, jobs, replay, session
+from cache import recorded
+from ui import controls, jobs, replay, result, session
 from ui.grow import length
 
 session.setup()
@@ -73,7 +74,7 @@ def main() -> None:
                  "checks the guesses in a single pass. SpecLens runs both ways side by side, on this computer and with real models, "
                  "and shows which guesses survived, what put the others right and what each round cost. Then it says plainly "
                  "whether it paid.</p></div>")
-    run, trouble = replay.recorded()
+    run, trouble = recorded.recorded("compare")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if run is not None and st.button("Run it live", type="primary", key="start.live",
                                          help="The same prompt and settings, here and now."):
@@ -86,7 +87,7 @@ def main() -> None:
     player(run)
     session.draw(f'<p class="sl quiet small">{html.escape(replay.provenance(run))}</p>')
     with st.expander("The whole result"):
-        session.draw(replay.card(run.id))
+        session.draw(result.drawn(run)[1])
 
 
 main()

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 import cache
+from cache import recorded
 from cache.job import Job
 from engine.errors import RequestError
 from engine.request import Done, EntropyRequest, Stage, Step
@@ -61,7 +62,8 @@ def field(at, name, kinds=("number_input", "text_area", "selectbox", "checkbox")
     return next(w for kind in kinds for w in getattr(at, kind) if w.key == f"entropy.{name}")
 
 
-def test_an_empty_page_says_what_to_do(engine):  # noqa: F811
+def test_an_empty_page_says_what_to_do(engine, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
     html = page_html(app("entropy"))
     assert "Press Run: the model answers" in html and "choose a saved run" in html
 

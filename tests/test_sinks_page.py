@@ -7,6 +7,7 @@ import pytest
 import streamlit as st
 
 import cache
+from cache import recorded
 from engine.errors import RequestError
 from engine.request import Done, SinksRequest, Stage
 from engine.trace import Prompt, SinkItem
@@ -54,7 +55,8 @@ def health(at):
     return re.search(r'class="big">([^<]+)<', page_html(at))[1]
 
 
-def test_an_empty_page_says_what_to_do(engine):  # noqa: F811
+def test_an_empty_page_says_what_to_do(engine, monkeypatch, tmp_path):  # noqa: F811
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
     at = app("sinks")
     assert "Press Run: the model reads the prompt once" in page_html(at)
     assert "tokens:" in page_html(at) and "first run measures it" in page_html(at)

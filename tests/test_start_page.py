@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cache import recorded
 from engine.trace import to_json
 from tests.sample import sample_run
 from tests.screens import app, button, engine, finished, healthy, page_html  # noqa: F401
@@ -11,16 +12,15 @@ from ui import controls, replay
 
 
 def test_start_without_a_recording_says_so_and_works(engine, monkeypatch, tmp_path):
-    monkeypatch.setattr(replay, "RECORDED", tmp_path / "none.json")
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
     at = app("start")
     assert "No recorded run is in this copy" in page_html(at)
 
 
 def test_start_replays_at_recorded_times_and_runs_live(engine, monkeypatch, tmp_path):
-    recorded = sample_run(seed=3, tokens=40, repeats=1)
-    path = tmp_path / "compare.json"
-    path.write_text(to_json(recorded), encoding="utf-8")
-    monkeypatch.setattr(replay, "RECORDED", path)
+    run = sample_run(seed=3, tokens=40, repeats=1)
+    (tmp_path / "compare.json").write_text(to_json(run), encoding="utf-8")
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
     at = app("start")
     assert "Recorded on 2026-12-01" in page_html(at) and "2-core x86-64" in page_html(at)
     button(at, "start.play").click()
@@ -30,7 +30,7 @@ def test_start_replays_at_recorded_times_and_runs_live(engine, monkeypatch, tmp_
     assert "Round " in page_html(at)
     healthy(button(at, "start.live").click().run())
     finished(at)
-    assert len(engine.asked) == 1 and engine.asked[0] == controls.request_of(recorded)
+    assert len(engine.asked) == 1 and engine.asked[0] == controls.request_of(run)
 
 
 def test_replay_shows_a_round_when_its_recorded_time_has_come():

@@ -8,17 +8,21 @@ from typing import Any, Callable
 import streamlit as st
 
 import cache
+from cache.recorded import is_recorded, recorded
+from engine.errors import RequestError
 from engine.trace import AnyRun
-from ui import live, session
-from ui.jobs import PAGES, Desk, page_of
+from ui import folded, session
+from ui.jobs import PAGES, Desk, load, page_of
+from ui.replay import recorded_words
 
 POLL = 0.5  # seconds between two looks at a running job
 
 
 def page(desk: Desk, asking: Callable[[], None], growing: Callable[..., str], show: Callable[[AnyRun], None], empty: str,
-         kinds: tuple[str, ...] = ()) -> None:
+         take: Callable[[AnyRun], None], kinds: tuple[str, ...] = ()) -> None:
     """Draw a page. `asking` draws the controls; `growing(view, ahead, seconds_ahead)` is the running job as HTML; `show` draws a
-    run; `empty` is what stands there before the first one. `kinds`: kinds of run from other pages that this one shows too."""
+    run, `take` sets the controls to it; `empty` is what stands there where there is none. `kinds`: kinds of run from other pages
+    that this one shows too."""
     desk.attach()
     view = desk.current_view()
     if view is None or not view.active:
@@ -35,26 +39,77 @@ def page(desk: Desk, asking: Callable[[], None], growing: Callable[..., str], sh
     run, trouble = desk.shown()
     if trouble:
         session.say(trouble)
+        return
     if run is not None and PAGES[run.kind] != desk.page and run.kind not in kinds:
         st.switch_page(f"pages/{PAGES[run.kind]}.py", query_params={"run": run.id})
-    if run is not None:
-        show(run)
-    elif view is None and not trouble:
+    mine = run is not None and not is_recorded(run.id)
+    if run is None:
+        run, mine = opening(desk)
+    if run is None:
         session.draw(f'<p class="sl quiet">{html.escape(empty)}</p>')
+        return
+    if not mine:
+        provenance(desk, run, take)
+    show(run)
+
+
+def opening(desk: Desk) -> tuple[AnyRun | None, bool]:
+    """What a page shows before it is asked for anything: the newest run of one's own, else the recorded one; and whether it is one's
+    own."""
+    try:
+        for summary in cache.store().list():
+            if PAGES.get(summary.kind) == desk.page and not summary.damaged:
+                return load(summary.id), True
+    except RequestError:  # the folder cannot be read, or the file went since
+        pass
+    return recorded(next(kind for kind, page in PAGES.items() if page == desk.page))[0], False
+
+
+def provenance(desk: Desk, run: AnyRun, take: Callable[[AnyRun], None]) -> None:
+    """Above a recorded run: that it is one, when and on what it was made, and how to have it made here."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="provenance"):
+        session.draw(f'<p class="sl provenance"><span class="mark">recorded</span>{html.escape(recorded_words(run))} Press Run for one of your '
+                     "own.</p>", width="content")
+        st.button("Take its settings", type="tertiary", on_click=take, args=(run,), key=f"{desk.page}.takerecorded",
+                  help="Sets prompt, models and settings to those of this recorded run.")
+
+
+def folding():
+    """Where a page's controls are drawn. They are there always, so that nothing typed is lost; folded they are hidden (`ui.live.CSS`)."""
+    return st.container(key="asked")
+
+
+def is_open(desk: Desk) -> bool:
+    """Whether the controls are unfolded: as the person left them, else only where there is nothing to look at."""
+    kept = st.session_state.get(f"speclens.{desk.page}.open")
+    if kept is not None:
+        return kept
+    view = desk.current_view()
+    run, trouble = desk.shown()
+    return run is None and (bool(trouble) or not (view is not None and view.active) and opening(desk)[0] is None)
+
+
+def set_open(desk: Desk, value: bool) -> None:
+    st.session_state[f"speclens.{desk.page}.open"] = value
 
 
 def run_row(desk: Desk, asked: Any, title: str, trouble: Callable[[Any], str | None], run_help: str,
             beside: Callable[[], None] = lambda: None) -> None:
-    """Run and Stop, and `beside` them whatever the page has to say. `trouble(asked)`: why it cannot even be tried, or None."""
+    """The controls in a line while they are folded; Run, Stop and Settings, and `beside` them whatever the page has to say.
+    `trouble(asked)`: why it cannot even be tried, or None."""
     job = desk.current()
     active = job is not None and job.snapshot().active
-    with st.container(horizontal=True, vertical_alignment="center", key="run-row"):
-        run = st.button("Run", type="primary", width=110, disabled=active, key=f"{desk.page}.run", help=run_help)
-        stop = st.button("Stop", width=110, disabled=not active, key=f"{desk.page}.stop",
+    line = st.container(key="asked-line")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="run-row"):
+        run = st.button("Run", type="primary", width=96, disabled=active, key=f"{desk.page}.run", help=run_help)
+        stop = st.button("Stop", width=96, disabled=not active, key=f"{desk.page}.stop",
                          help="Ends after the current token; what was done is kept.")
+        st.button("Settings", key=f"{desk.page}.fold", on_click=set_open, args=(desk, not is_open(desk)),
+                  help="Prompt, models and settings: unfold them, or fold them away. Nothing typed is lost.")
         beside()
+    sentence = trouble(asked) if run and not active else None
     if run and not active:
-        sentence = trouble(asked)
+        set_open(desk, bool(sentence))
         if sentence:
             session.say(sentence)
         else:
@@ -63,6 +118,8 @@ def run_row(desk: Desk, asked: Any, title: str, trouble: Callable[[Any], str | N
     if stop and job is not None:
         cache.worker().stop(job)
         st.rerun()
+    with line:
+        session.draw('<i class="sl unfolded"></i>' if is_open(desk) else f'<div class="sl folded">{folded.line(asked)}</div>')
 
 
 def running(job_id: str, growing: Callable[..., str]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 import cache
+from cache import recorded
 from engine.errors import RequestError
 from engine.trace import AnyRun
 from ui import session
@@ -29,8 +30,8 @@ def task(asked: Any):
 
 
 def load(run_id: str) -> AnyRun:
-    """The stored run (the store keeps the last few open); RequestError in one sentence if it cannot be had."""
-    return cache.store().get(run_id)
+    """The stored run (the store keeps the last few open) or a recorded one; RequestError in one sentence if it cannot be had."""
+    return recorded.by_id(run_id) or cache.store().get(run_id)
 
 
 def page_of(view) -> str:

@@ -32,8 +32,14 @@ CSS = """
 .sl .empty{padding:8px 12px;color:var(--quiet);font-size:13px;margin-bottom:auto}
 .sl .speed .note{margin-left:auto} .sl .explained{font-size:13px;min-height:2.9em}
 .sl.quiet{color:var(--quiet);font-size:13px}
-.sl.lead{max-width:860px}
-.sl.lead h1{font-size:26px;line-height:1.25;font-weight:650;letter-spacing:-.015em;margin:0 0 10px;padding:0;color:var(--ink)}
+.sl.lead{max-width:860px} .sl.head{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 14px}
+.sl:is(.lead,.head) h1{font-size:26px;line-height:1.25;font-weight:650;letter-spacing:-.015em;margin:0;padding:0;color:var(--ink)}
+.sl.lead h1{margin-bottom:6px} .sl.head p{color:var(--quiet)}
+.sl.folded{display:flex;flex-wrap:wrap;gap:0 16px;align-items:baseline;font-size:14px;color:var(--quiet)}
+.sl.folded b{font-weight:500;color:var(--ink);overflow-wrap:anywhere}
+.stMain:has(.sl.folded) :is(.st-key-asked,.stLayoutWrapper:has(>.st-key-asked)),
+.stElementContainer:has(.sl.unfolded){display:none}
+.sl.provenance{font-size:13px;color:var(--quiet)} .sl.provenance .mark{margin:0 8px 0 0;vertical-align:1px;color:var(--ink)}
 .sl.lead p{font-size:16px;line-height:1.55} .sl.small{font-size:13px}
 .sl.oneline{white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-size:14px}
 .sl .difference{border-collapse:collapse;table-layout:fixed;font-size:13px;width:100%}

@@ -8,6 +8,12 @@ import streamlit as st
 
 PAGES = Path(__file__).resolve().parent.parent / "pages"
 SCREENS = {"start": "Start", "compare": "Compare", "sinks": "Sinks", "polish": "Polish", "entropy": "Entropy", "runs": "Runs"}  # file and address → title
+QUESTIONS = {  # what each screen answers, said under its name
+    "compare": "Does drafting ahead make this model faster on this prompt, and which guesses does it keep?",
+    "sinks": "Which tokens of a prompt soak up attention, and is it the chat template or the text that makes them?",
+    "polish": "Where do two tokenizers cut Polish differently, and what is a draft worth whose words must be translated?",
+    "entropy": "How unsure was the model of each token it wrote, and what else could it have written?",
+    "runs": "What was run here so far, with what, and what came out?"}
 IN_APP = "speclens.in_app"
 
 

@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import time
-from functools import lru_cache
 from html import escape
-from pathlib import Path
 
 from engine.analysis.metrics import metrics
-from engine.trace import Run, from_json
-from ui.card import SIDES, card_html, sampling_words
+from engine.trace import AnyRun, Run
+from ui.card import SIDES, sampling_words
 from ui.grow import at, length, moments, so_far
 from ui.live import panel_html
 from ui.rounds import sentence as round_sentence
 
-RECORDED = Path(__file__).resolve().parent.parent / "recorded" / "compare.json"
 SPEEDS = {"½×": 0.5, "1×": 1.0, "2×": 2.0, "4×": 4.0}
-
-
-def recorded(path: Path | None = None) -> tuple[Run | None, str | None]:
-    """The recorded run, or why there is none in one sentence."""
-    path = path or RECORDED
-    try:
-        return _read(path, path.stat().st_mtime_ns), None
-    except OSError:
-        return None, ("No recorded run is in this copy (recorded/compare.json is missing); "
-                      "a live run on the Compare page shows the same.")
-    except ValueError as e:
-        return None, f"The recorded run cannot be shown. {e}"
-
-
-@lru_cache(maxsize=2)
-def _read(path: Path, mtime: int) -> Run:
-    return from_json(path.read_bytes())
-
-
-@lru_cache(maxsize=2)
-def card(run_id: str, path: Path | None = None) -> str:
-    run, _ = recorded(path)
-    return card_html(run, metrics(run))
 
 
 class Tape:
@@ -114,9 +88,14 @@ def replay_html(run: Run, seconds: float) -> str:
 
 
 def provenance(run: Run) -> str:
-    """When and on what it was recorded, in one sentence."""
-    titles = " and ".join(facts.title for facts in run.models.values())
-    facts = run.models["verifier"]
-    return (f"Recorded on {run.created[:10]} with {titles} ({facts.dtype}, {sampling_words(run.settings.sampling)}) on "
-            f"{run.machine.chip}, {run.machine.system}. The two sides ran one after the other; the replay starts both clocks "
-            "together and keeps the recorded times.")
+    """When and on what it was recorded, in one sentence, and what the replay does with it."""
+    return (f"{recorded_words(run)} The two sides ran one after the other; the replay starts both clocks together and keeps the recorded "
+            "times.")
+
+
+def recorded_words(run: AnyRun) -> str:
+    """When and on what a run of any kind was recorded, in one sentence."""
+    titles = " and ".join(dict.fromkeys(facts.title for facts in run.models.values()))
+    kinds = ", ".join(dict.fromkeys(facts.dtype for facts in run.models.values()))
+    drawn = "" if run.kind == "sinks" else f", {sampling_words(run.settings.sampling)}"
+    return f"Recorded on {run.created[:10]} with {titles} ({kinds}{drawn}) on {run.machine.chip}, {run.machine.system}."

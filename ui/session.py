@@ -24,6 +24,11 @@ def setup() -> None:
     st.html(f"<style>{theme.css()}{live.CSS}</style>")
 
 
+def heading(page: str) -> None:
+    """The screen's name and the question it answers."""
+    draw(f'<div class="sl head"><h1>{navigation.SCREENS[page]}</h1><p>{navigation.QUESTIONS[page]}</p></div>')
+
+
 def warm_up() -> None:
     """Every page calls this last: what tables and charts need is imported once all is drawn, not at the first switch to them.
 
