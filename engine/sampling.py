@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
-from engine.errors import RequestError
+from engine import limits
 from engine.trace import Sampling
 
-LIMITS = {  # name: (lowest, highest, what it is)
-    "temperature": (0.0, 10.0, "temperature (0 is greedy)"),
-    "top_k": (0, 1_000_000, "top-k (0 is off)"),
-    "top_p": (0.0, 1.0, "top-p (1 is off)"),
-    "min_p": (0.0, 1.0, "min-p (0 is off)"),
-    "repetition_penalty": (0.1, 10.0, "repetition penalty (1 is off)"),
-    "seed": (0, 2**63 - 1, "seed"),
-}
 SMALLEST_TEMPERATURE = 1e-3  # below this the scaled logits of a tie differ by rounding alone: greedy
 
 
@@ -28,10 +19,8 @@ def resolve(sampling: Sampling) -> Sampling:
     each of them keeps the best token; they are switched off so that the record says what was really used.
     Raises RequestError naming the setting that is out of range.
     """
-    for name, (low, high, title) in LIMITS.items():
-        value = getattr(sampling, name)
-        if not math.isfinite(value) or not low <= value <= high or (name == "top_p" and value == 0):
-            raise RequestError(f"{title.capitalize()} is {value}; it must lie between {low} and {high}.")
+    for f in fields(sampling):
+        limits.require(f.name, getattr(sampling, f.name))
     if sampling.temperature < SMALLEST_TEMPERATURE:
         return replace(sampling, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
     return sampling

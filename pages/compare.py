@@ -20,7 +20,8 @@ def changed(asked) -> None:
     shown, _ = desk.shown()
     if shown is not None and shown.kind == "compare":
         made_from = desk.asked_for(shown) or controls.request_of(shown)
-        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from))
+        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from),
+                     controls.left(made_from, shown))
 
 
 flow.page(desk, asking, live.live_html, result.show,

@@ -27,7 +27,8 @@ def beside(asked) -> None:
     shown, _ = desk.shown()
     if shown is not None and shown.kind == "uag":
         made_from = desk.asked_for(shown) or controls.request_of(shown)
-        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from))
+        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from),
+                     controls.left(made_from, shown))
 
 
 if session.query("run") or session.query("job"):

@@ -24,7 +24,8 @@ def beside(asked) -> None:
         session.draw(told, width="content")
     if shown is not None:
         made_from = desk.asked_for(shown) or controls.request_of(shown)
-        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from))
+        flow.changed(desk, controls.changes(asked, made_from), lambda: controls.fill(made_from),
+                     controls.left(made_from, shown))
 
 
 flow.page(desk, asking, live.progress_html, result.show,

@@ -74,11 +74,11 @@ def test_every_position_and_every_figure_is_there(model, capfd):
 
 def test_threshold_layers_and_heads_change_what_is_told(model, capfd):
     whole = told(capfd, "--model", model, "--prompt", TEXT)
-    low = told(capfd, "--model", model, "--prompt", TEXT, "--threshold", "-1")
+    low = told(capfd, "--model", model, "--prompt", TEXT, "--threshold", "0")
     part = told(capfd, "--model", model, "--prompt", TEXT, "--layers", "1", "--heads", "0-1,3")
     plain = told(capfd, "--model", model, "--prompt", TEXT, "--no-edge-correction", "--include-structural")
     sinks = [sum(row["sink"] for row in data["positions"]) for data in (whole, low)]
-    assert sinks[0] < sinks[1] and low["threshold"] == -1 and low["health"] < whole["health"]
+    assert sinks[0] < sinks[1] and low["threshold"] == 0 and low["health"] < whole["health"]
     attention = [[row["attention"] for row in data["positions"]] for data in (whole, low, part)]
     assert attention[0] == attention[1] != attention[2]
     assert not plain["edge_corrected"] and all(row["score"] == row["z"] for row in plain["positions"]) and plain["median"] != whole["median"]

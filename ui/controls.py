@@ -15,7 +15,9 @@ from engine.models import presets, registry
 from engine.models.device import DEVICES, DTYPES
 from engine.models.registry import BACKENDS, Entry
 from engine.request import CompareRequest
-from engine.trace import Run, Sampling, Settings
+from engine.trace import Run, Settings
+from ui import sampling, taking
+from ui.numbers import NUMBER, number
 from ui.pairline import pair_html
 from ui.session import draw as draw_html, keep, put, remembered, showable
 
@@ -40,11 +42,9 @@ DEFAULTS = {
     "preset": "Explain", "prompt": PRESETS["Explain"], "system": "", "raw": False,
     "verifier": "bundled:smollm2-135m", "draft": "bundled:smollm2-draft", "drafter": MODEL,
     "gamma": 4, "stop_on": False, "stop_at": 0.6, "ngram": 3,
-    "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "penalty": 1.0, "seed": 0,
-    "tokens": 128, "repeats": 1, "backend": "auto", "device": "auto", "dtype": "auto",
+    "tokens": 128, "repeats": 1, "backend": "auto", "device": "auto", "dtype": "auto", **sampling.DEFAULTS,
 }
 TYPED = "speclens.typed"  # the last text that was not a preset's
-NUMBER = 122  # pixels: six of these and their gaps make one row at 1280, two at 390
 
 
 def draw(models: list[Entry]) -> CompareRequest:
@@ -63,46 +63,32 @@ def draw(models: list[Entry]) -> CompareRequest:
 def method() -> None:
     """Method, sampling and length: the part under the pair check."""
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-        st.number_input("γ", 1, 16, key=_key("gamma"), width=NUMBER,
-                        help="How many tokens the draft proposes in a round before the verifier judges them all in one pass.")
-        greedy = st.session_state.get("compare.temperature", DEFAULTS["temperature"]) == 0
-        st.number_input("Temp. · greedy" if greedy else "Temperature", 0.0, 2.0, step=0.1, format="%.2f",
-                        key=_key("temperature"), width=NUMBER,
-                        help="0 is greedy: always the likeliest token. Higher draws more freely. Verifier and draft use the same value.")
-        st.number_input("top-p", 0.01, 1.0, step=0.05, format="%.2f", key=_key("top_p"), width=NUMBER,
-                        help="Draw only from the likeliest tokens that together hold this share of probability. 1 is off. "
-                             "Greedy ignores it.")
-        st.number_input("Seed", 0, 2**31 - 1, key=_key("seed"), width=NUMBER,
-                        help="The same seed, settings, models and machine give the same tokens. Greedy ignores it.")
-        st.number_input("Tokens", 1, 8192, step=16, key=_key("tokens"), width=NUMBER,
-                        help="Most tokens each side writes. It may stop sooner, at an end token.")
-        st.number_input("Repeats", 1, 20, key=_key("repeats"), width=NUMBER,
-                        help="How often both sides run. More repeats give a range for the speeds; the text shown is the first one's.")
+        number("gamma", "γ", _key("gamma"),
+               help="How many tokens the draft proposes in a round before the verifier judges them all in one pass.")
+        sampling.draw(_key, ", and both sides must write the same")
+        number("max_tokens", "Tokens", _key("tokens"), step=16,
+               help="Most tokens each side writes. It may stop sooner, at an end token.")
+        number("repeats", "Repeats", _key("repeats"),
+               help="How often both sides run. More repeats give a range for the speeds; the text shown is the first one's.")
         _more()
     keep(*DEFAULTS)
 
 
 def _more() -> None:
     """What is seldom changed. The label counts what is not as it comes, so that nothing set is out of sight."""
-    hidden = ("stop_on", "ngram", "top_k", "min_p", "penalty", "backend", "device", "dtype")
+    hidden = ("stop_on", "ngram", *sampling.MORE, "backend", "device", "dtype")
     set_here = sum(st.session_state.get(f"compare.{name}", DEFAULTS[name]) != DEFAULTS[name] for name in hidden)
     with st.popover("More settings" + (f" ({set_here} set)" if set_here else ""), key="compare.more"):
         with st.container(horizontal=True, gap="small"):
             st.checkbox("Stop drafting when unsure", key=_key("stop_on"), width=NUMBER * 2 + 16,
                         help="End a round's draft early once the draft model's entropy passes the bound on the right. "
                              "At least one token is drafted every round.")
-            st.number_input("Entropy bound", 0.0, 1.0, step=0.05, format="%.2f", key=_key("stop_at"), width=NUMBER,
-                            disabled=not st.session_state["compare.stop_on"],
-                            help="Normalised entropy of the draft: 0 is certain, 1 is every token equally likely.")
-            st.number_input("n-gram", 1, 8, key=_key("ngram"), width=NUMBER,
-                            help="Prompt lookup only: the longest run of tokens it looks for earlier in the text.")
-        with st.container(horizontal=True, gap="small"):
-            st.number_input("top-k", 0, 100_000, key=_key("top_k"), width=NUMBER,
-                            help="Draw only from this many likeliest tokens. 0 is off. Greedy ignores it.")
-            st.number_input("min-p", 0.0, 1.0, step=0.01, format="%.2f", key=_key("min_p"), width=NUMBER,
-                            help="Leave out tokens less likely than this share of the likeliest one. 0 is off. Greedy ignores it.")
-            st.number_input("Repetition penalty", 0.1, 2.0, step=0.05, format="%.2f", key=_key("penalty"), width=NUMBER + 40,
-                            help="Above 1, tokens that already occurred become less likely, on both sides alike. 1 is off.")
+            number("entropy_stop", "Entropy bound", _key("stop_at"), step=0.05,
+                   disabled=not st.session_state["compare.stop_on"],
+                   help="Normalised entropy of the draft: 0 is certain, 1 is every token equally likely.")
+            number("lookup_ngram", "n-gram", _key("ngram"),
+                   help="Prompt lookup only: the longest run of tokens it looks for earlier in the text.")
+        sampling.more(_key)
         with st.container(horizontal=True, gap="small"):
             engine_select(_key("backend"), NUMBER)
             st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER,
@@ -191,12 +177,10 @@ def request() -> CompareRequest:
     """The controls as a request."""
     value = {name: st.session_state.get(f"compare.{name}", default) for name, default in DEFAULTS.items()}
     lookup = value["drafter"] == LOOKUP
-    sampling = Sampling(temperature=float(value["temperature"]), top_k=int(value["top_k"]), top_p=float(value["top_p"]),
-                        min_p=float(value["min_p"]), repetition_penalty=float(value["penalty"]), seed=int(value["seed"]))
     settings = Settings(gamma=int(value["gamma"]), drafter="lookup" if lookup else "model",
                         entropy_stop=float(value["stop_at"]) if value["stop_on"] and not lookup else None,
                         lookup_ngram=int(value["ngram"]), max_tokens=int(value["tokens"]), repeats=int(value["repeats"]),
-                        sampling=sampling)
+                        sampling=sampling.made(value))
     return CompareRequest(prompt=value["prompt"], verifier=(value["verifier"] or "").strip(),
                           draft=None if lookup else (value["draft"] or "").strip(), system=value["system"] or None, raw=value["raw"],
                           settings=settings, backend=value["backend"], device=value["device"], dtype=value["dtype"])
@@ -221,15 +205,24 @@ def request_of(run: Run) -> CompareRequest:
                           dtype=verifier.asked_dtype)
 
 
+def values(asked: CompareRequest) -> dict:
+    """A request as the controls' values."""
+    s = asked.settings
+    return ({"prompt": showable(asked.prompt), "preset": _preset_of(asked.prompt), "system": showable(asked.system or ""), "raw": asked.raw,
+             "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
+             "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "tokens": s.max_tokens, "repeats": s.repeats,
+             "backend": asked.backend, "device": asked.device, "dtype": asked.dtype} | sampling.values(s.sampling)
+            | ({"draft": asked.draft} if asked.draft else {}) | ({"stop_at": s.entropy_stop} if s.entropy_stop is not None else {}))
+
+
 def fill(asked: CompareRequest) -> None:
-    """Set the controls to `asked`. Only before they are drawn in this pass, or from another page."""
-    s, p = asked.settings, asked.settings.sampling
-    put({"prompt": showable(asked.prompt), "preset": _preset_of(asked.prompt), "system": showable(asked.system or ""), "raw": asked.raw,
-         "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
-         "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "temperature": float(p.temperature), "top_k": p.top_k,
-         "top_p": float(p.top_p), "min_p": float(p.min_p), "penalty": float(p.repetition_penalty), "seed": p.seed, "tokens": s.max_tokens,
-         "repeats": s.repeats, "backend": asked.backend, "device": asked.device, "dtype": asked.dtype}
-        | ({"draft": asked.draft} if asked.draft else {}) | ({"stop_at": s.entropy_stop} if s.entropy_stop is not None else {}))
+    """Set the controls to `asked`, as far as they can take it. Only before they are drawn in this pass, or from another page."""
+    put(taking.taken(values(asked)))
+
+
+def left(asked: CompareRequest, shown: Run) -> list[str]:
+    """What `fill` cannot take of the request that made `shown`, in words."""
+    return taking.left(values(asked))
 
 
 def engines(asked, shown) -> tuple[str, str]:
@@ -247,7 +240,4 @@ def changes(asked: CompareRequest, shown: CompareRequest) -> list[str]:
              ("precision", asked.dtype, shown.dtype)]
     if a.drafter == b.drafter == "lookup":
         pairs.append(("n-gram", a.lookup_ngram, b.lookup_ngram))
-    for field, name in (("temperature", "temperature"), ("top_k", "top-k"), ("top_p", "top-p"), ("min_p", "min-p"),
-                        ("repetition_penalty", "repetition penalty"), ("seed", "seed")):
-        pairs.append((name, getattr(a.sampling, field), getattr(b.sampling, field)))
-    return [name for name, x, y in pairs if x != y]
+    return [name for name, x, y in pairs if x != y] + sampling.changes(a.sampling, b.sampling)

@@ -145,11 +145,14 @@ def others(desk: Desk) -> None:
                 st.switch_page(f"pages/{page_of(view)}.py", query_params={"job": view.id})
 
 
-def changed(desk: Desk, differs: list[str], take_back: Callable[[], None]) -> None:
-    """Say that the controls no longer describe the run below, and offer to take its settings back."""
+def changed(desk: Desk, differs: list[str], take_back: Callable[[], None], left: list[str]) -> None:
+    """Say that the controls no longer describe the run below, and offer to take its settings back; `left` names what they cannot take."""
     if not differs:
         return
     more = f" and {len(differs) - 3} more" if len(differs) > 3 else ""
     session.draw(f'<span class="sl quiet" role="status">Settings changed since the run below: {html.escape(", ".join(differs[:3]))}{more}.'
                  "</span>", width="content")
     st.button("Take the run's settings", type="tertiary", on_click=take_back, key=f"{desk.page}.takeback")
+    if left:
+        session.draw(f'<span class="sl quiet" role="status">Of the run\'s settings the controls cannot take: {html.escape("; ".join(left))}. '
+                     "All others are taken.</span>", width="content")

@@ -9,7 +9,7 @@ import streamlit as st
 from engine.models.device import DEVICES, DTYPES
 from engine.models.registry import Entry
 from ui.controls import engine_select, engines
-from ui.session import keep, put, remembered, showable
+from ui.session import keep, remembered, showable
 
 DEFAULTS = {"model": "bundled:smollm2-135m", "system": "", "raw": False, "backend": "auto", "device": "auto", "dtype": "auto"}
 
@@ -41,9 +41,9 @@ def draw(prefix: str, models: Sequence[Entry]) -> dict:
     return {**value, "model": (value["model"] or "").strip(), "system": value["system"] or None}
 
 
-def fill(prefix: str, asked) -> None:
-    """Set them to those of a request. Only before they are drawn in this pass, or from another page."""
-    put({name: getattr(asked, name) for name in ("model", "raw", "backend", "device", "dtype")} | {"system": showable(asked.system or "")}, prefix)
+def values(asked) -> dict:
+    """Those of a request as the controls' values."""
+    return {name: getattr(asked, name) for name in ("model", "raw", "backend", "device", "dtype")} | {"system": showable(asked.system or "")}
 
 
 def changes(asked, shown) -> list[str]:

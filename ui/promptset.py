@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import json
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
@@ -16,13 +17,14 @@ import streamlit as st
 from engine import prompt_sets
 from engine.errors import RequestError
 from engine.prompt_sets import BUILTIN, ENCODINGS, KINDS, LIMIT_MB, NONE, SEPARATORS, PromptSet, SetPrompt
-from engine.request import Asked
+from engine.request import REFUSED_SHOWN, Asked
 from ui.preview import letters, preview
 from ui.session import draw as draw_html, keep, put, remembered, say, showable
 
 ONE, SEVERAL, READY, FILE = "One prompt", "Several prompts", "Ready-made set", "File"
 COLUMNS = ("column", "label_column", "category_column")
 PASTED = "pasted"  # stands where a file has the mark of its bytes
+TAKEN = "prompts of the run.jsonl"
 TYPES = ["txt", "csv", "tsv", "jsonl", "ndjson", "json", "parquet"]
 TOLD = 100  # refused rows that are listed
 WIDTH = 168  # pixels: six selectboxes make one row at 1280, two at 390
@@ -47,12 +49,54 @@ def draw(prefix: str, default: str, *, ready: Sequence[str] = (), most: int = 50
         return _file(prefix, most)
     text = st.text_area(label, key=remembered("prompt", default, prefix), height=104, help=help)
     keep("prompt", prefix=prefix)
-    return PromptSet((SetPrompt("1", text),), "whole") if text.strip() else None
+    return PromptSet((SetPrompt("", text),), "whole") if text.strip() else None
 
 
-def fill(prefix: str, text: str) -> None:
-    """Set the control to one prompt. Only before it is drawn in this pass, or from another page."""
-    put({"source": ONE, "prompt": showable(text)}, prefix)
+def asked(found: PromptSet | None) -> tuple[Asked, ...]:
+    """The chosen prompts as a request has them."""
+    return tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts) if found else ()
+
+
+def fill(prefix: str, prompts: Sequence[Asked]) -> None:
+    """Set the control to the prompts of a request. Only before it is drawn in this pass, or from another page.
+
+    One prompt is typed into its box; a set, or one with a name, becomes a file of JSON lines, which keeps texts, labels and categories.
+    """
+    if not prompts or _untold(prompts):
+        return
+    if len(prompts) == 1 and not (prompts[0].label or prompts[0].category):
+        put({"source": ONE, "prompt": showable(prompts[0].text)}, prefix)
+        return
+    content = _as_file(prompts)
+    mark = hashlib.sha256(content).hexdigest()[:12]
+    st.session_state[f"{prefix}.held"] = TAKEN, mark, content, None
+    put({"source": FILE, "path": "", f"count.{mark}.{len(prompts)}": len(prompts), f"spread.{mark}": False, f"words.{mark}": 0}, prefix)
+
+
+def left(prompts: Sequence[Asked], items: Sequence[Any] = ()) -> list[str]:
+    """In words, what `fill` cannot take of prompts. `items` of the run that they are from tell which were kept only in part."""
+    if why := _untold(prompts):
+        return [why]
+    cut = [n for n, (p, item) in enumerate(zip(prompts, items), 1) if item.refused and len(p.text) == REFUSED_SHOWN and p.text == item.prompt.text]
+    found = [f"the end of prompt {n} (it was refused, and of its text the first {REFUSED_SHOWN:,} characters were kept)" for n in cut]
+    labels = [p.label for p in prompts]
+    if len(prompts) > 1 and (len(set(labels)) < len(labels) or not all(label and label == label.strip() for label in labels)):
+        found.append("the prompts’ labels (empty, or not unique)")
+    return found
+
+
+def _untold(prompts: Sequence[Asked]) -> str | None:
+    """Why these prompts cannot be put into the control at all."""
+    if any(not p.text.strip() or "\0" in p.text for p in prompts):
+        return "prompts without a text"
+    if len(prompts) > 1 and 12 * sum(len(p.text) for p in prompts) > LIMIT_MB * 2**20 < len(_as_file(prompts)):
+        return f"the {len(prompts):,} prompts (more than {LIMIT_MB} MB)"
+    return None
+
+
+def _as_file(prompts: Sequence[Asked]) -> bytes:
+    rows = ({"prompt": showable(p.text), "label": showable(p.label), "category": showable(p.category)} for p in prompts)
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def title(prompts: Sequence[Asked]) -> str:

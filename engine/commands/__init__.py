@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Callable, Iterator, TextIO
 
 from engine.errors import RequestError
+from engine.limits import LIMITS
 from engine.models.device import DEVICES, DTYPES
 from engine.models.home import folder, write_atomic
 from engine.models.registry import BACKENDS
@@ -31,17 +32,17 @@ LOG_LIMIT = 1_000_000  # bytes kept before the log begins anew
 PROMPT_FILE_LIMIT = 16_000_000  # bytes; no context is that long
 
 
-def number(kind: type, low: float, high: float, *, above: bool = False) -> Callable[[str], float]:
-    """An argparse type: a finite `kind` from `low` (not `low` itself if `above`) to `high`."""
-    span = f"above {low} and at most {high}" if above else f"from {low} to {high}"
+def number(name: str) -> Callable[[str], float]:
+    """An argparse type: a number that the bound called `name` holds."""
+    bound = LIMITS[name]
 
     def parse(text: str) -> float:
         try:
-            value = kind(text)
+            value = int(text) if bound.whole else float(text)
         except ValueError:
             value = None
-        if value is None or not low <= value <= high or (above and value == low):  # NaN fits nowhere
-            raise argparse.ArgumentTypeError(f"{text!r} is not {'a whole number' if kind is int else 'a number'} {span}")
+        if value is None or not bound.holds(value):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {'a whole number' if bound.whole else 'a number'} {bound.span}")
         return value
 
     return parse
@@ -58,13 +59,13 @@ def add_pair_options(parser: argparse.ArgumentParser, lookup: str) -> None:
 def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     """How a token is drawn, alike for every command; `sampling_of` reads them."""
     s = Sampling()
-    parser.add_argument("--temperature", type=number(float, 0, 10), default=s.temperature, metavar="T", help="0 is greedy (0)")
-    parser.add_argument("--top-k", type=number(int, 0, 1_000_000), default=s.top_k, metavar="K", help="0 is off (0)")
-    parser.add_argument("--top-p", type=number(float, 0, 1, above=True), default=s.top_p, metavar="P", help="1 is off (1)")
-    parser.add_argument("--min-p", type=number(float, 0, 1), default=s.min_p, metavar="P", help="0 is off (0)")
-    parser.add_argument("--repetition-penalty", type=number(float, 0.1, 10), default=s.repetition_penalty, metavar="X",
+    parser.add_argument("--temperature", type=number("temperature"), default=s.temperature, metavar="T", help="0 is greedy (0)")
+    parser.add_argument("--top-k", type=number("top_k"), default=s.top_k, metavar="K", help="0 is off (0)")
+    parser.add_argument("--top-p", type=number("top_p"), default=s.top_p, metavar="P", help="1 is off (1)")
+    parser.add_argument("--min-p", type=number("min_p"), default=s.min_p, metavar="P", help="0 is off (0)")
+    parser.add_argument("--repetition-penalty", type=number("repetition_penalty"), default=s.repetition_penalty, metavar="X",
                         help="1 is off (1)")
-    parser.add_argument("--seed", type=number(int, 0, 2**63 - 1), default=s.seed, metavar="N", help="(0)")
+    parser.add_argument("--seed", type=number("seed"), default=s.seed, metavar="N", help="(0)")
 
 
 def sampling_of(args) -> Sampling:

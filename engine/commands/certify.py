@@ -12,8 +12,8 @@ def add_parser(subparsers) -> None:
                               description="Check on real models that speculative decoding changes nothing but the speed. "
                                           "Exit status 0 when every check passes, 1 otherwise.")
     add_pair_options(p, lookup="certify prompt lookup, without a draft model")
-    p.add_argument("--gamma", type=number(int, 1, 16), default=4, metavar="N", help="draft tokens a round, 1-16 (4)")
-    p.add_argument("--max-tokens", type=number(int, 4, 1024), default=32, metavar="N", help="tokens a prompt (32)")
+    p.add_argument("--gamma", type=number("gamma"), default=4, metavar="N", help="draft tokens a round, 1-16 (4)")
+    p.add_argument("--max-tokens", type=number("certified_tokens"), default=32, metavar="N", help="tokens a prompt (32)")
     add_model_options(p)
 
 

@@ -27,12 +27,12 @@ def add_parser(subparsers) -> None:
     prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
     p.add_argument("--system", metavar="TEXT", help="system message")
     p.add_argument("--raw", action="store_true", help="no chat template")
-    p.add_argument("--gamma", type=number(int, 1, 16), default=DEFAULTS.gamma, metavar="N", help="draft tokens a round, 1-16 (4)")
-    p.add_argument("--entropy-stop", type=number(float, 0, 1), default=None, metavar="H",
+    p.add_argument("--gamma", type=number("gamma"), default=DEFAULTS.gamma, metavar="N", help="draft tokens a round, 1-16 (4)")
+    p.add_argument("--entropy-stop", type=number("entropy_stop"), default=None, metavar="H",
                    help="stop drafting above this normalised draft entropy, 0-1 (off)")
     add_sampling_options(p)
-    p.add_argument("--max-tokens", type=number(int, 1, 32_768), default=DEFAULTS.max_tokens, metavar="N", help="(128)")
-    p.add_argument("--repeats", type=number(int, 1, 20), default=DEFAULTS.repeats, metavar="N", help="(1)")
+    p.add_argument("--max-tokens", type=number("max_tokens"), default=DEFAULTS.max_tokens, metavar="N", help="(128)")
+    p.add_argument("--repeats", type=number("repeats"), default=DEFAULTS.repeats, metavar="N", help="(1)")
     p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
     add_model_options(p)
 

@@ -24,7 +24,7 @@ def add_parser(subparsers) -> None:
     p.add_argument("--model", metavar="MODEL", required=True)
     add_prompt_options(p)
     add_sampling_options(p)
-    p.add_argument("--max-tokens", type=number(int, 1, 32_768), default=64, metavar="N", help="(64)")
+    p.add_argument("--max-tokens", type=number("max_tokens"), default=64, metavar="N", help="(64)")
     p.add_argument("--save", action="store_true", help="keep the run among the app's runs")
     add_model_options(p)
 

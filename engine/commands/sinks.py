@@ -26,7 +26,7 @@ def add_parser(subparsers) -> None:
                                           "a .gguf file.")
     p.add_argument("--model", metavar="MODEL", required=True)
     add_prompt_options(p)
-    p.add_argument("--threshold", type=number(float, -100, 100), default=None, metavar="T", help="z from which a token is a sink "
+    p.add_argument("--threshold", type=number("threshold"), default=None, metavar="T", help="z from which a token is a sink "
                    "(measured: at most 1 %% of the tokens of ordinary text lie above it)")
     p.add_argument("--layers", type=indices, default=None, metavar="LIST", help="such as 0-3,7 (all)")
     p.add_argument("--heads", type=indices, default=None, metavar="LIST", help="such as 0-3,7 (all)")

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import replace
 from typing import Callable, Iterator
 
-from engine import prompts, sampling
+from engine import limits, prompts, sampling
 from engine.decoding.drafters import Drafter, LookupDrafter, ModelDrafter
 from engine.decoding.loop import DRAFT_STREAM, decode
 from engine.errors import RequestError
@@ -22,7 +22,6 @@ from engine.trace import Generation, Prompt, Run, Settings
 Load = Callable[[str, str, str, str], Model]  # (name, backend, device, dtype)
 SIDES = {"plain": "Verifier only", "speculative": "Speculative"}
 WARM_TOKENS = 8
-LIMITS = {"gamma": (1, 16), "max_tokens": (1, 32_768), "repeats": (1, 20), "lookup_ngram": (1, 8)}
 
 
 def run(request: CompareRequest, load: Load, stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
@@ -47,15 +46,14 @@ def run(request: CompareRequest, load: Load, stop: Callable[[], bool] = lambda: 
 def checked(request: CompareRequest) -> Settings:
     """The request's settings, resolved. Raises RequestError naming what is out of range or missing."""
     s = request.settings
-    for name, (low, high) in LIMITS.items():
-        if not low <= getattr(s, name) <= high:
-            raise RequestError(f"{name.replace('_', ' ').capitalize()} is {getattr(s, name)}; it must lie between {low} and {high}.")
+    for name in ("gamma", "max_tokens", "repeats", "lookup_ngram"):
+        limits.require(name, getattr(s, name))
     if s.drafter not in ("model", "lookup"):
         raise RequestError(f"There is no drafter “{s.drafter}”; choose model or lookup.")
     if s.drafter == "model" and not request.draft:
         raise RequestError("No draft model was chosen; name one, or use prompt lookup, which needs none.")
-    if s.entropy_stop is not None and not 0 <= s.entropy_stop <= 1:
-        raise RequestError(f"The entropy at which drafting stops is {s.entropy_stop}; it must lie between 0 and 1.")
+    if s.entropy_stop is not None:
+        limits.require("entropy_stop", s.entropy_stop)
     return replace(s, sampling=sampling.resolve(s.sampling))
 
 

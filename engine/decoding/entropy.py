@@ -8,8 +8,8 @@ import secrets
 from dataclasses import replace
 from typing import Callable, Iterator
 
-from engine import prompts, sampling
-from engine.decoding.compare import LIMITS, Load
+from engine import limits, prompts, sampling
+from engine.decoding.compare import Load
 from engine.decoding.loop import decode
 from engine.errors import RequestError
 from engine.machine import machine
@@ -70,9 +70,7 @@ def run(request: EntropyRequest, load: Load, stop: Callable[[], bool] = lambda: 
 
 def checked(request: EntropyRequest) -> Settings:
     """The settings, resolved. RequestError names what is out of range or missing."""
-    low, high = LIMITS["max_tokens"]
-    if not low <= request.settings.max_tokens <= high:
-        raise RequestError(f"Max tokens is {request.settings.max_tokens}; it must lie between {low} and {high}.")
+    limits.require("max_tokens", request.settings.max_tokens)
     if not request.prompts:
         raise RequestError("There is no prompt; give at least one.")
     if not request.model:

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Callable, Iterator
 
-from engine import prompts, sampling
+from engine import limits, prompts, sampling
 from engine.decoding import translators
 from engine.decoding.causes import explained
 from engine.decoding.compare import WARM_TOKENS, Load, drain, merged, stream
@@ -23,8 +23,6 @@ from engine.sampling import Uniforms
 from engine.trace import Generation, Prompt, Settings, UagItem, UagResult, UagRun
 from engine.trace.uag import STRATEGIES
 
-LIMITS = {"max_tokens": (1, 32_768), "repeats": (1, 20)}
-K, PREFIX = (1, 16), (0, 64)
 PLAIN = "plain"
 
 
@@ -72,11 +70,8 @@ def run(request: UagRequest, load: Load, stop: Callable[[], bool] = lambda: Fals
 def checked(request: UagRequest) -> Settings:
     """The request's settings, resolved. Raises RequestError naming what is out of range or missing."""
     s = request.settings
-    values = [(name, getattr(s, name), low, high) for name, (low, high) in LIMITS.items()]
-    values += [("k", k, *K) for k in request.ks] + [("prefix", request.prefix, *PREFIX)]
-    for name, value, low, high in values:
-        if not low <= value <= high:
-            raise RequestError(f"{name.replace('_', ' ').capitalize()} is {value}; it must lie between {low} and {high}.")
+    for name, value in (("max_tokens", s.max_tokens), ("repeats", s.repeats), *(("k", k) for k in request.ks), ("prefix", request.prefix)):
+        limits.require(name, value)
     for strategy in request.strategies:
         if strategy not in STRATEGIES:
             raise RequestError(f"There is no strategy “{strategy}”; choose among {', '.join(STRATEGIES)}.")

@@ -7,14 +7,16 @@ from html import escape
 import psutil
 import streamlit as st
 
+from engine.limits import LIMITS
 from engine.models.device import DEVICES, DTYPES
 from engine.models.cross_pairs import CROSS, words
 from engine.models.registry import Entry
 from engine.request import Asked, UagRequest
-from engine.trace import Sampling, Settings, UagRun
+from engine.trace import Settings, UagRun
 from engine.trace.uag import STRATEGIES
-from ui import promptset, session
+from ui import promptset, sampling, session, taking
 from ui.controls import engine_select, engines
+from ui.numbers import NUMBER, number
 from ui.session import keep, put, remembered
 
 PREFIX = "polish"
@@ -24,9 +26,8 @@ OWN = "Own pair"
 MEANING = {"none": "the draft's ids as they are", "naive": "draft text encoded alone", "context": "encoded with the last committed tokens",
            "tli": "draft restricted to shared tokens"}
 DEFAULTS = {"preset": CROSS[0].title, "verifier": CROSS[0].verifier, "draft": CROSS[0].draft, "strategies": list(STRATEGIES), "ks": [2, 4, 6],
-            "prefix": 5, "temperature": 0.0, "top_p": 1.0, "seed": 0, "tokens": 48, "repeats": 1, "raw": True, "system": "",
+            "prefix": 5, **sampling.DEFAULTS, "tokens": 48, "repeats": 1, "raw": True, "system": "",
             "backend": "auto", "device": "auto", "dtype": "auto"}
-NUMBER = 122
 
 
 def draw(models: list[Entry]) -> UagRequest:
@@ -39,7 +40,7 @@ def draw(models: list[Entry]) -> UagRequest:
         _pair(models)
     _method()
     keep(*DEFAULTS, prefix=PREFIX)
-    return request(tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts) if found else ())
+    return request(promptset.asked(found))
 
 
 def _pair(models: list[Entry]) -> None:
@@ -63,20 +64,17 @@ def _method() -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         st.pills("Strategies", list(STRATEGIES), key=_key("strategies"), selection_mode="multi",
                  help="How draft text becomes tokens of the verifier. " + "; ".join(f"{name}: {what}" for name, what in MEANING.items()) + ".")
-        st.pills("k", [1, 2, 3, 4, 6, 8], key=_key("ks"), selection_mode="multi", help="Draft tokens written per round, before the verifier judges.")
-        st.number_input("p", 0, 64, key=_key("prefix"), width=NUMBER - 30,
-                        help="Strategy context: how many committed tokens are encoded again in front of the draft's text.")
-        greedy = st.session_state.get(f"{PREFIX}.temperature", 0.0) == 0
-        st.number_input("Temp. · greedy" if greedy else "Temperature", 0.0, 2.0, step=0.1, format="%.2f", key=_key("temperature"), width=NUMBER,
-                        help="0 is greedy: always the likeliest token, so every strategy must give the verifier's own answer.")
-        st.number_input("top-p", 0.01, 1.0, step=0.05, format="%.2f", key=_key("top_p"), width=NUMBER,
-                        help="Draw only from the likeliest tokens that together hold this share of probability. 1 is off.")
-        st.number_input("Seed", 0, 2**31 - 1, key=_key("seed"), width=NUMBER, help="The same for every strategy. Greedy ignores it.")
-        st.number_input("Tokens", 1, 8192, step=16, key=_key("tokens"), width=NUMBER, help="Most tokens of each answer.")
-        st.number_input("Repeats", 1, 20, key=_key("repeats"), width=NUMBER, help="How often each is timed; the text shown is the first one's.")
+        st.multiselect("k", range(LIMITS["k"].low, LIMITS["k"].high + 1), key=_key("ks"), width=NUMBER * 2, placeholder="choose",
+                       help="Draft tokens written per round, before the verifier judges. Each k is a run of its own.")
+        number("prefix", "p", _key("prefix"), width=NUMBER - 30,
+               help="Strategy context: how many committed tokens are encoded again in front of the draft's text.")
+        sampling.draw(_key, ", so every strategy must give the verifier's own answer")
+        number("max_tokens", "Tokens", _key("tokens"), step=16, help="Most tokens of each answer.")
+        number("repeats", "Repeats", _key("repeats"), help="How often each is timed; the text shown is the first one's.")
         with st.popover("More settings", key=f"{PREFIX}.more"):
             st.text_area("System text", key=_key("system"), height=80, help="Put before the prompt by each model's own chat template. Empty means none.")
             st.checkbox("Raw: no chat template", key=_key("raw"), help="Continue the prompt as plain text. The bundled Polish models are base models.")
+            sampling.more(_key)
             with st.container(horizontal=True, gap="small"):
                 engine_select(_key("backend"), NUMBER)
                 st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER, help="Where both models run.")
@@ -111,8 +109,7 @@ def _title_of(verifier: str, draft: str) -> str:
 def request(prompts: tuple[Asked, ...]) -> UagRequest:
     """The controls as a request."""
     v = {name: st.session_state.get(f"{PREFIX}.{name}", default) for name, default in DEFAULTS.items()}
-    sampling = Sampling(temperature=float(v["temperature"]), top_p=float(v["top_p"]), seed=int(v["seed"]))
-    settings = Settings(max_tokens=int(v["tokens"]), repeats=int(v["repeats"]), sampling=sampling)
+    settings = Settings(max_tokens=int(v["tokens"]), repeats=int(v["repeats"]), sampling=sampling.made(v))
     strategies = tuple(s for s in STRATEGIES if s in (v["strategies"] or ()))
     return UagRequest(prompts, (v["verifier"] or "").strip(), (v["draft"] or "").strip(), strategies, tuple(sorted(v["ks"] or ())),
                       int(v["prefix"]), v["system"] or None, v["raw"], settings, v["backend"], v["device"], v["dtype"])
@@ -145,15 +142,24 @@ def request_of(run: UagRun) -> UagRequest:
                       verifier.asked_device, verifier.asked_dtype)
 
 
-def fill(asked: UagRequest) -> None:
-    """Set the controls to `asked`; of a set of prompts the first, for the others live in their file."""
+def values(asked: UagRequest) -> dict:
+    """A request's settings as the controls' values."""
     s = asked.settings
-    if asked.prompts:
-        promptset.fill(PREFIX, asked.prompts[0].text)
-    put({"verifier": asked.verifier, "draft": asked.draft, "preset": _title_of(asked.verifier, asked.draft), "strategies": list(asked.strategies),
-         "ks": [k for k in asked.ks if k in (1, 2, 3, 4, 6, 8)], "prefix": asked.prefix, "temperature": float(s.sampling.temperature),
-         "top_p": float(s.sampling.top_p), "seed": s.sampling.seed, "tokens": s.max_tokens, "repeats": s.repeats, "raw": asked.raw,
-         "system": session.showable(asked.system or ""), "backend": asked.backend, "device": asked.device, "dtype": asked.dtype}, PREFIX)
+    return {"verifier": asked.verifier, "draft": asked.draft, "preset": _title_of(asked.verifier, asked.draft),
+            "strategies": list(asked.strategies), "ks": list(asked.ks), "prefix": asked.prefix, "tokens": s.max_tokens, "repeats": s.repeats,
+            "raw": asked.raw, "system": session.showable(asked.system or ""), "backend": asked.backend, "device": asked.device,
+            "dtype": asked.dtype} | sampling.values(s.sampling)
+
+
+def fill(asked: UagRequest) -> None:
+    """Set the controls to `asked`, as far as they can take it."""
+    promptset.fill(PREFIX, asked.prompts)
+    put(taking.taken(values(asked)), PREFIX)
+
+
+def left(asked: UagRequest, shown: UagRun) -> list[str]:
+    """What `fill` cannot take of the request that made `shown`, in words."""
+    return promptset.left(asked.prompts, shown.items) + taking.left(values(asked))
 
 
 def changes(asked: UagRequest, shown: UagRequest) -> list[str]:
@@ -162,7 +168,7 @@ def changes(asked: UagRequest, shown: UagRequest) -> list[str]:
     texts = [p.text for p in asked.prompts], [session.showable(p.text) for p in shown.prompts]
     pairs = [("prompt" if len(texts[1]) < 2 else "prompts", *texts), ("verifier", asked.verifier, shown.verifier), ("draft", asked.draft, shown.draft),
              ("strategies", asked.strategies, shown.strategies), ("k", asked.ks, shown.ks), ("p", asked.prefix, shown.prefix),
-             ("sampling", a.sampling, b.sampling), ("tokens", a.max_tokens, b.max_tokens), ("repeats", a.repeats, b.repeats),
+             ("tokens", a.max_tokens, b.max_tokens), ("repeats", a.repeats, b.repeats),
              ("raw", asked.raw, shown.raw), ("system text", asked.system, shown.system), ("engine", *engines(asked, shown)),
              ("device", asked.device, shown.device), ("precision", asked.dtype, shown.dtype)]
-    return [name for name, x, y in pairs if x != y]
+    return [name for name, x, y in pairs if x != y] + sampling.changes(a.sampling, b.sampling)

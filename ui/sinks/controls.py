@@ -11,7 +11,7 @@ from engine.models.registry import Entry, config
 from engine.models.source import locate
 from engine.request import Asked, SinksRequest
 from engine.trace import SinksRun
-from ui import onemodel, promptset, session
+from ui import onemodel, promptset, session, taking
 
 PREFIX = "sinks"
 COUNTED = 200_000  # characters: a longer text is not counted while somebody types, but told from its length
@@ -24,8 +24,7 @@ def draw(models: list[Entry]) -> SinksRequest:
     """Draw every control but Run and Stop; returns what is asked for now."""
     found = promptset.draw(PREFIX, DEFAULT, ready=tuple(promptset.BUILTIN))
     how = onemodel.draw(PREFIX, models)
-    prompts = tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts) if found else ()
-    return SinksRequest(prompts, **how)
+    return SinksRequest(promptset.asked(found), **how)
 
 
 def trouble(asked: SinksRequest) -> str | None:
@@ -91,10 +90,14 @@ def request_of(run: SinksRun) -> SinksRequest:
 
 
 def fill(asked: SinksRequest) -> None:
-    """Set the controls to `asked`; of a set of prompts the first, for the others live in their file."""
-    if asked.prompts:
-        promptset.fill(PREFIX, asked.prompts[0].text)
-    onemodel.fill(PREFIX, asked)
+    """Set the controls to `asked`, as far as they can take it."""
+    promptset.fill(PREFIX, asked.prompts)
+    session.put(taking.taken(onemodel.values(asked)), PREFIX)
+
+
+def left(asked: SinksRequest, shown: SinksRun) -> list[str]:
+    """What `fill` cannot take of the request that made `shown`, in words."""
+    return promptset.left(asked.prompts, shown.items) + taking.left(onemodel.values(asked))
 
 
 def changes(asked: SinksRequest, shown: SinksRequest) -> list[str]:

@@ -14,6 +14,7 @@ from engine.attention.null import DEFAULT_THRESHOLD
 from engine.attention.statistics import z_scores
 from engine.attention.view import SinkView, judged, learned, selected
 from engine.errors import RequestError
+from engine.limits import LIMITS
 from engine.trace import SinksRun
 from ui import session
 from ui.preview import letters
@@ -24,7 +25,6 @@ from ui.sinks import ribbon, takeaway
 from ui.sinks.card import CSS, Chosen, card_html
 
 PREFIX = "sinks.view"
-HIGHEST = 15.0
 KEPT = 12  # scored prompts that are kept while controls move
 LAYOUT = (("histogram", "null"), ("layers", "heads"))
 MISSING = "The attention of this prompt is not here: the file beside the run is missing. Run the prompt again."
@@ -65,7 +65,7 @@ def controls(run: SinksRun) -> None:
     item = next(i for i in run.items if i.sums is not None and i.sums.received is not None)
     layers, heads, _ = item.sums.received.shape
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom", key="sinks-look"):
-        st.slider("Threshold", 0.0, HIGHEST, step=0.1, key=remembered("threshold", DEFAULT_THRESHOLD, PREFIX), width=300, format="%.1f",
+        st.slider("Threshold", LIMITS["threshold"].low, LIMITS["threshold"].high, step=0.1, key=remembered("threshold", DEFAULT_THRESHOLD, PREFIX), width=300, format="%.1f",
                   help=f"A token is a sink from this score on; the arrow keys move it. {DEFAULT_THRESHOLD:g} is the smallest threshold that "
                        "flags at most 1 % of the content tokens of ordinary text (the chart “What ordinary text has”).")
         with st.container(width=200):
