@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping
 
 from engine.request import Event, Step
+from engine.stamps import new_id
 from engine.trace import AnyRun
 
 QUEUED, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "done", "stopped", "failed"
@@ -111,7 +111,7 @@ class Job:
     """A request with its place in the queue. Only the worker changes it; `snapshot` may be called from any thread."""
 
     def __init__(self, request: Any, task: Task, title: str, owner: str | None, rates: Mapping[str, float]):
-        self.id = uuid.uuid4().hex[:12]
+        self.id = new_id()  # its run gets the same, so that one address names both
         self.request, self.title, self.owner = request, title, owner
         self._lock = threading.Lock()  # held for moments only: a page that polls never waits for a token
         self._task: Task | None = task

@@ -8,12 +8,10 @@ import json
 import logging
 import os
 import re
-import secrets
 import threading
 import time
 import unicodedata
 from collections import OrderedDict
-from datetime import datetime, timezone
 from pathlib import Path
 
 from cache.importing import run_from_bytes
@@ -23,6 +21,7 @@ from cache.watch import Watch
 from engine import run_files
 from engine.errors import RequestError
 from engine.models.home import home
+from engine.stamps import new_id
 from engine.trace import AnyRun, arrays
 
 log = logging.getLogger(__name__)
@@ -31,11 +30,6 @@ ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 OPEN = 8  # runs kept in memory after they were read
 TRASH_DAYS = 30
 NAME_LENGTH = 120
-
-
-def new_id() -> str:
-    """A fresh id that sorts by time, e.g. 20261130-053012-ab12cd (UTC)."""
-    return f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 class Store:

@@ -6,6 +6,7 @@ job belongs to no page: switching pages, moving a widget or losing the connectio
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections import deque
@@ -23,7 +24,7 @@ class Worker:
     """Runs jobs one after the other, in the order they came.
 
     `on_done` is given each finished or stopped run, on the worker's thread; if it returns a text, that is the stored
-    run's id.
+    run's id. A run goes by the id of its job.
     """
 
     def __init__(self, on_done: Callable[[AnyRun], str | None] | None = None, keep: int = KEEP):
@@ -120,7 +121,7 @@ class Worker:
                 # Told apart by what they hold, not by class: a saved page file makes Streamlit import the modules
                 # anew, and this thread, which outlives that, would know none of the new classes.
                 if hasattr(event, "run"):
-                    run = event.run
+                    run = dataclasses.replace(event.run, id=job.id)
                 else:
                     job.hear(event)
         except BaseException as failure:  # whatever a job raises, the thread lives for the next one

@@ -63,7 +63,7 @@ def live(run) -> None:
     else:
         desk = jobs.Desk("compare")
         desk.start(asked, asked.prompt)
-        st.switch_page("pages/compare.py", query_params={"job": desk.current().id})
+        st.switch_page("pages/compare.py", query_params={"run": desk.current().id})
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def test_a_run_streams_and_ends_in_a_card(page, server):
     assert first > 0
     wait_tokens(page, first)
     page.locator(".sl.card").wait_for()
-    assert "run=" in page.url and "job=" not in page.url
+    assert "run=" in page.url
     assert page.locator(".sl.card .ribbon .t").count() > 24
     sentence = page.locator(".sl.card .headline").inner_text()
     assert any(word in sentence for word in ("faster", "slower", "No difference"))
@@ -81,14 +81,14 @@ def test_page_switch_reload_and_a_second_tab_leave_a_run_alone(page, server):
     press_run(page)
     before = wait_tokens(page, 2)
     address = page.url
-    assert "job=" in address
+    assert "run=" in address
     page.get_by_test_id("stTopNavLink").filter(has_text="Runs").click()
     page.get_by_text("Import runs").wait_for()
     page.get_by_test_id("stTopNavLink").filter(has_text="Compare").click()
     assert wait_tokens(page, before) > before  # it went on meanwhile
     page.reload()
     page.locator(".sl.live").wait_for()
-    assert "job=" in page.url
+    assert page.url == address
     tab = page.context.new_page()
     tab.goto(f"{server.url}/compare")
     tab.get_by_role("button", name="Watch it").click()
@@ -97,6 +97,42 @@ def test_page_switch_reload_and_a_second_tab_leave_a_run_alone(page, server):
     assert wait_tokens(page, before) > before
     page.get_by_role("button", name="Stop").click()
     page.locator(".sl.card .mark").wait_for()
+
+
+def test_one_run_is_one_step_back_and_an_address_shows_the_run_it_names(page, server):
+    def ran(prompt: str) -> tuple[str, str, int]:
+        before = page.url
+        page.get_by_label("Prompt", exact=True).fill(prompt)
+        press_run(page)
+        page.wait_for_function("url => location.href !== url", arg=before)
+        page.wait_for_function("document.querySelector('.sl.card') && !document.querySelector('.sl.live')")
+        return page.url, answer(), page.evaluate("history.length")
+
+    def answer() -> str:
+        return page.locator(".sl.card .ribbon").first.inner_text()
+
+    def shows(address: str, text: str) -> None:
+        page.wait_for_url(address)
+        page.wait_for_function("text => document.querySelector('.sl.card .ribbon')?.innerText === text", arg=text)
+
+    compare(page, server, tokens=8)
+    bare, before = page.url, page.evaluate("history.length")
+    first, said, one = ran("Name a river.")
+    second, other, two = ran("Count from one to five.")
+    assert (one, two) == (before + 1, before + 2) and said != other
+    page.go_back()
+    shows(first, said)
+    page.go_back()
+    page.wait_for_url(bare)
+    page.wait_for_function("text => document.querySelector('.sl.card .ribbon')?.innerText !== text", arg=said)
+    page.go_forward()
+    shows(first, said)
+    page.go_forward()
+    shows(second, other)
+    assert page.evaluate("history.length") == two
+    named = first.replace("?run=", "?job=")
+    page.goto(named)
+    shows(named, said)
 
 
 def test_two_sessions_queue_and_are_not_mixed_up(page, server, chromium):

@@ -116,7 +116,7 @@ def test_a_queued_run_can_be_taken_back(engine):
 def test_a_new_session_finds_the_job_in_the_address(engine):
     engine.gate.clear()
     at = run(app())
-    again = app(job=at.query_params["job"] if isinstance(at.query_params["job"], str) else at.query_params["job"][0])
+    again = app(run=run_of(at))
     assert 'class="sl live"' in page_html(again)
     engine.gate.set()
     assert "sl card" in page_html(finished(again)) and len(engine.asked) == 1
@@ -250,3 +250,32 @@ def test_the_stepper_walks_the_rounds(engine):
     assert "Round 1 of " in page_html(at) and button(at, "result.back").disabled
     healthy(button(at, "result.forward").click().run())
     assert "Round 2 of " in page_html(at)
+
+
+def test_an_address_shows_the_run_it_names_also_that_of_its_job(engine):
+    at = finished(run(app(), prompt="first"))
+    first = run_of(at)
+    at = finished(run(at, prompt="second"))
+    assert run_of(at) != first == cache.worker().jobs()[0].id
+    for name in ("run", "job"):
+        assert cache.store().get(first).prompt.text == "first"
+        assert first in button_keys(app(**{name: first}))
+    engine.gate.clear()
+    at = run(at, prompt="third")
+    at.query_params["run"] = first  # back, while the third is on its way
+    assert first in button_keys(healthy(at.run())) and "Another run is going" in page_html(at)
+
+
+def test_back_at_the_bare_address_nothing_is_shown_but_a_page_switch_keeps_the_run(engine):
+    at = finished(run(app()))
+    shown = run_of(at)
+    at.query_params.clear()
+    healthy(at.switch_page("pages/runs.py").run())
+    assert run_of(healthy(at.switch_page("pages/compare.py").run())) == shown
+    at.query_params.clear()
+    assert shown not in button_keys(healthy(at.run())) and "run" not in at.query_params
+
+
+def button_keys(at) -> str:
+    """Every place that names a run: the stepper's slider goes by the run's id."""
+    return " ".join(s.key for s in at.slider if s.key)

@@ -25,8 +25,8 @@ def page(desk: Desk, asking: Callable[[], None], growing: Callable[..., str], sh
     that this one shows too."""
     desk.attach()
     view = desk.current_view()
-    if view is None or not view.active:
-        desk.settle(view)  # first, for the controls are compared with the run on screen
+    if view is not None and page_of(view) != desk.page:
+        st.switch_page(f"pages/{page_of(view)}.py", query_params={"run": view.id})
     st.fragment(asking)()
     if view is not None and view.active:
         st.fragment(running, run_every=POLL)(view.id, growing)
@@ -140,9 +140,9 @@ def others(desk: Desk) -> None:
                          f'“{html.escape(view.title)}”.</span>', width="content")
             if st.button("Watch it", key=f"{desk.page}.watch.{view.id}", type="tertiary"):
                 if page_of(view) == desk.page:
-                    desk.watch(view.id)
+                    desk.look(view.id)
                     st.rerun()
-                st.switch_page(f"pages/{page_of(view)}.py", query_params={"job": view.id})
+                st.switch_page(f"pages/{page_of(view)}.py", query_params={"run": view.id})
 
 
 def changed(desk: Desk, differs: list[str], take_back: Callable[[], None], left: list[str]) -> None:

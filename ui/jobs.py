@@ -40,7 +40,8 @@ def page_of(view) -> str:
 
 
 class Desk:
-    """One page's job and run in this session, and what its address says of them (`?job=`, `?run=`)."""
+    """What one page shows in this session: a job on its way or a run. A run has its job's id, and the address names it (`?run=`,
+    in older links `?job=`), so the address is the same from Run to the finished run, and one run is one step back."""
 
     def __init__(self, page: str):
         """page: the page's file and address; its runs are those of the kinds that `PAGES` sends there."""
@@ -49,72 +50,62 @@ class Desk:
     def start(self, asked: Any, title: str) -> None:
         """Queue `asked` for this session and look at it. Each page checks first whether it can be tried at all."""
         title = " ".join(title[:400].split())[:60]
-        self.watch(cache.worker().submit(asked, task(asked), title, session.owner()).id)
+        self.look(cache.worker().submit(asked, task(asked), title, session.owner()).id)
 
-    def watch(self, job_id: str) -> None:
-        """Look at this job from now on; the address says so, so that a reload finds it again."""
-        self._set(job=job_id)
-        session.set_query(job=job_id, run=None)
+    def look(self, id: str) -> None:
+        """Show this job or run from now on; the address says so, so that a reload finds it again."""
+        self._at(id)
+        session.set_query(job=None, run=id)
 
     def attach(self) -> None:
-        """Make what the address asks for what this session shows; without a wish, what it showed last."""
-        asked_run, asked_job = session.query("run"), session.query("job")
-        found = cache.worker().find(asked_job) if asked_job and asked_job != self._get("job") else None
-        if found is not None and page_of(found) == self.page:
-            self._set(job=asked_job)
-        elif asked_run and asked_run != self._get("shown"):
-            self.show(asked_run)
-        view = self.current_view()
-        if view is not None and view.active:
-            session.set_query(job=view.id, run=None)
-        elif self._get("shown"):
-            session.set_query(job=None, run=self._get("shown"))
-        elif asked_job:
-            session.set_query(job=None)
+        """Show what the address names. A bare address shows what this session showed last, but nothing if it was on this page
+        with an address that named something: then somebody went back to the start."""
+        asked, stayed = session.query("run") or session.query("job"), session.stayed(self.page)
+        if asked:
+            if asked != self._get("at"):
+                self._at(asked)
+        elif stayed:
+            self._at(None)
+        elif self._get("at"):
+            session.set_query(run=self._get("at"))
 
     def current(self):
-        """The job this session looks at, or None (never asked, or forgotten by the worker since)."""
-        found = self._get("job")
+        """The job this session looks at, or None (a run from the store, or a job that the worker has forgotten)."""
+        found = self._get("at")
         return cache.worker().find(found) if found else None
 
     def current_view(self):
         job = self.current()
         return job.snapshot() if job else None
 
-    def settle(self, view) -> None:
-        """Once a job has ended, its run is what this session shows."""
-        if view is None or self._get("settled") == view.id:
-            return
-        self._set(settled=view.id, unsaved=view.run)
-        if view.run_id:
-            self.show(view.run_id)
-            self._set(asked=(view.run_id, view.request))
-            session.set_query(job=None, run=view.run_id)
-
-    def show(self, run_id: str) -> None:
-        self._set(shown=run_id, unsaved=None)
-
     def shown(self) -> tuple[AnyRun | None, str | None]:
-        """The run this session shows, and the one sentence why there is none, if one was asked for."""
-        if self._get("unsaved") is not None:
-            return self._get("unsaved"), None
-        run_id = self._get("shown")
-        if not run_id:
+        """The run this session shows, and the one sentence why there is none, if one was asked for. While a job is on its way,
+        and where it ended without a run, that is the run before it."""
+        view, id = self.current_view(), self._get("at")
+        if view is not None and view.run is not None:
+            return view.run, None  # it could not be stored
+        if view is not None and view.run_id is None:
+            id = self._get("before")
+        if not id:
             return None, None
         try:
-            return load(run_id), None
+            return load(id), None
         except RequestError as e:
             return None, str(e)
 
     def asked_for(self, run: AnyRun) -> Any | None:
         """What was asked for when `run` was made, if this session asked; the run itself tells only what was done."""
-        kept = self._get("asked")
-        return kept[1] if kept and kept[0] == run.id else None
+        job = cache.worker().find(run.id)
+        return job.request if job is not None and job.owner == session.owner() else None
 
     def others(self) -> list:
         """Active jobs that this session does not look at here."""
-        mine = self._get("job")
+        mine = self._get("at")
         return [view for job in cache.worker().jobs() if job.id != mine and (view := job.snapshot()).active]
+
+    def _at(self, id: str | None) -> None:
+        run, _ = self.shown()
+        self._set(at=id, before=run.id if run is not None and id is not None else None)
 
     def _get(self, name: str):
         return st.session_state.get(f"speclens.{self.page}.{name}")

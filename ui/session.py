@@ -14,6 +14,7 @@ import streamlit as st
 from ui import live, navigation, theme
 
 OWNER, MEMORY = "speclens.owner", "speclens.controls"
+HERE, BEFORE = "speclens.here", "speclens.before"  # the page of this pass, and of the one before it
 
 
 def setup() -> None:
@@ -21,6 +22,7 @@ def setup() -> None:
     navigation.through_the_front_door()
     owner()
     st.session_state.setdefault(MEMORY, {})
+    st.session_state[BEFORE] = st.session_state.pop(HERE, None)
     st.html(f"<style>{theme.css()}{live.CSS}</style>")
 
 
@@ -73,6 +75,12 @@ def put(values: dict, prefix: str = "compare") -> None:
         st.session_state[key] = value
 
 
+def stayed(page: str) -> bool:
+    """Whether the pass before this one was of the same page. To be asked once a pass: it says that this one is, too."""
+    st.session_state[HERE] = page
+    return st.session_state.get(BEFORE) == page
+
+
 def query(name: str) -> str | None:
     """A query parameter, or None; never longer than an id may be."""
     value = st.query_params.get(name)
@@ -80,13 +88,11 @@ def query(name: str) -> str | None:
 
 
 def set_query(**values: str | None) -> None:
-    """Make the address say what is shown, touching only what changed."""
-    for name, value in values.items():
-        if value is None:
-            if name in st.query_params:
-                del st.query_params[name]
-        elif st.query_params.get(name) != value:
-            st.query_params[name] = value
+    """Make the address say what is shown. All of it at once, for every change is a step back in the browser's history."""
+    now = st.query_params.to_dict()
+    wanted = {name: value for name, value in {**now, **values}.items() if value is not None}
+    if wanted != now:
+        st.query_params.from_dict(wanted)
 
 
 def showable(text: str) -> str:

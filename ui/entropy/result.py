@@ -33,7 +33,6 @@ def saved(desk: Desk) -> None:
     view = desk.current_view()
     if not runs or (view is not None and view.active):
         return
-    desk.settle(view)  # a run that has just ended is the one shown
     shown, _ = desk.shown()
     here = shown.id if shown is not None else None
     names = {s.id: f"{s.created[:16].replace('T', ' ')} · {kinds.NAMES[s.kind]} · {s.verifier} · {letters(s.name or s.prompt, 60)}"
@@ -51,8 +50,7 @@ def saved(desk: Desk) -> None:
 def _show_saved(desk: Desk) -> None:
     chosen = st.session_state[SAVED]
     if chosen:
-        desk.show(chosen)
-        session.set_query(job=None, run=chosen)
+        desk.look(chosen)
         st.session_state[CHANGED] = True
 
 
