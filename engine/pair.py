@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Mapping
 
@@ -11,10 +10,10 @@ from engine.errors import RequestError
 from engine.models.base import Model
 from engine.models.memory import Forecast, forecast
 from engine.models.source import config, ids_by_token
+from engine.spelling import PADDING
 
 CROSS = "Pairs whose tokenizers differ run on the Polish page (`python -m engine uag`)."
 _SHOWN = 3  # differing tokens named in a reason
-_PADDING = re.compile(r"\[PAD\d+\]")  # written by GGUF converters to fill a padded vocabulary; no text ever becomes one
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def differ(verifier: Mapping[str, int], draft: Mapping[str, int]) -> str | None:
 
 
 def _real(ids: Mapping[str, int]) -> dict[str, int]:
-    return {token: i for token, i in ids.items() if not _PADDING.fullmatch(token)}
+    return {token: i for token, i in ids.items() if not PADDING.fullmatch(token)}
 
 
 def _told(token: str, in_verifier: int | None, in_draft: int | None) -> str:

@@ -7,7 +7,7 @@ The chat template is the model's own and is never imitated. Text of a person is 
 from __future__ import annotations
 
 import secrets
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 from engine.errors import RequestError
 from engine.tokens import Vocabulary, lone_surrogate
@@ -45,8 +45,10 @@ def build(vocabulary: Vocabulary, text: str, system: str | None = None, raw: boo
             why = "Raw text has" if raw else f"{vocabulary.model} has no chat template and so"
             raise RequestError(f"{why} no system role; {_WAY_OUT}.")
         ids = (*vocabulary.opening, *vocabulary.encode(asked))
+        _require_rows(vocabulary, ids)
         return Prompt(text=text, ids=ids, system=system, raw=raw, template=False)
     ids = _templated(vocabulary, asked, role, template_variables or {})
+    _require_rows(vocabulary, ids)
     return Prompt(text=text, ids=tuple(ids), system=system, raw=False, template=True)
 
 
@@ -99,6 +101,14 @@ def _check_text(vocabulary: Vocabulary, text: str, what: str) -> None:
     if lost is not None:
         raise RequestError(f"Character {lost + 1:,} of the {what} (U+{ord(text[lost]):04X}) is not in the vocabulary of "
                            f"{vocabulary.model}, which would leave it out unseen; take it out.")
+
+
+def _require_rows(vocabulary: Vocabulary, ids: Sequence[int]) -> None:
+    """RequestError if the template, or the tokenizer itself, writes a token that the model has no row for."""
+    lost = next((i for i in ids if vocabulary.rows is not None and i >= vocabulary.rows), None)
+    if lost is not None:
+        raise RequestError(f"The token {vocabulary.name(lost)} ({lost:,}) in this prompt has no row in the embedding of {vocabulary.model}, which "
+                           f"has {vocabulary.rows:,}: its tokenizer or chat template belongs to another model; try raw text.")
 
 
 def _refuse_hopeless(vocabulary: Vocabulary, text: str, context: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 BYTE_LEVEL, SENTENCEPIECE, WORDPIECE, SUFFIX, WORDS, PLAIN = (
     "byte-level", "sentencepiece", "wordpiece", "suffix", "words", "plain")
 
+PADDING = re.compile(r"\[PAD\d+\]")  # written by GGUF converters to fill a padded vocabulary; no text ever becomes one
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _SPACE_MARK = "\u2581"  # ▁
 

@@ -44,6 +44,12 @@ class Vocabulary:
             i for i, content in self._added.items() if content in template and not content.isspace()}
         self.scheme = spelling.scheme(self._pipeline)
         self._nonce = secrets.token_hex(8)
+        self.added = frozenset(added)  # ids beside the tokenizer's own pieces
+        self.rows, self._rowless = None, frozenset()
+
+    def limit(self, rows: int) -> None:
+        """The model has so many rows of embedding: the text of added tokens past them is read as letters. To be said before encoding."""
+        self.rows, self._rowless = rows, frozenset(i for i in self.added if i >= rows)
 
     @classmethod
     def load(cls, folder: str | Path, model: str | None = None) -> Vocabulary:
@@ -80,6 +86,11 @@ class Vocabulary:
     def size(self) -> int:
         """Usable ids: every id is below this. A model's logits may be wider (padding)."""
         return max(self._token_of, default=-1) + 1
+
+    @cached_property
+    def usable(self) -> int:
+        """`size` without the padding tokens at its end (`spelling.PADDING`)."""
+        return max((i for i, token in self._token_of.items() if not spelling.PADDING.fullmatch(token)), default=-1) + 1
 
     def known(self, token_id: int) -> bool:
         return token_id in self._token_of
@@ -145,7 +156,7 @@ class Vocabulary:
             ids = backend.encode(text, add_special_tokens=False).ids
             unknown = self.tokenizer.unk_token_id
             if [i for i in ids if i in self.control and i != unknown] == [i for i in meant if i != unknown] and not (
-                    unknown is not None and self.tokenizer.unk_token in text):
+                    unknown is not None and self.tokenizer.unk_token in text) and self._rowless.isdisjoint(ids):
                 return ids
         renamed = "".join(self.control_pattern.sub(lambda m: self._mark(self._control_text[m[0]]), part)
                           if may_control else part for part, may_control in parts)
@@ -188,7 +199,7 @@ class Vocabulary:
         word-level model still finds `</s>` among its own pieces. Nobody can type the secret, and a template's control
         tokens, renamed alike, keep their ids and their way of swallowing white space.
         """
-        names = {self._token_of[i]: self._mark(i) for i in self.control if i in self._token_of}
+        names = {self._token_of[i]: self._mark(i) for i in self.control | self._rowless if i in self._token_of}
         return spelling.renamed(self.tokenizer.backend_tokenizer, names)
 
     @cached_property

@@ -21,6 +21,7 @@ from engine.models import mlx_config, mlx_model, mlx_session, registry
 from engine.trace import Sampling, Settings
 from tests.decoded import decoded
 from tests.mlx_folders import KINDS, SLIDING, WIDTH, load, save
+from tests.scripted import letters
 from tests.toys import tiny_llama
 
 SAMPLINGS = (Sampling(), Sampling(1.0, seed=1), Sampling(0.8, top_p=0.9, top_k=20, min_p=0.02, repetition_penalty=1.2))
@@ -145,7 +146,7 @@ def test_a_rotating_cache_is_replaced_and_the_mask_still_limits(folders, name):
 
 def test_speculation_over_a_rotating_cache_is_mlx_lms_own_plain_text(tmp_path):
     """SD-06 as reported: a window of 16, a prompt of 5, 30 tokens, draft lengths 1 to 3. mlx-lm's own cache can only go on."""
-    verifier, draft = (load(tiny_llama(tmp_path / str(seed), seed=seed)) for seed in (0, 1))
+    verifier, draft = (load(tiny_llama(tmp_path / str(seed), letters(WIDTH).tokenizer, seed=seed)) for seed in (0, 1))
     rotating = [RotatingKVCache(16), RotatingKVCache(16)]
     steps = generate_step(mx.array([1, 2, 3, 4, 5]), verifier.network, prompt_cache=rotating, max_tokens=30)
     want = tuple(int(token) for token, _ in steps)

@@ -124,7 +124,7 @@ def test_the_drafts_context_and_padding_are_its_own():
         generation = decoded(verifier, draft, prompt, settings)
         assert len(generation.ids) == 30 and "draft's context is full" in generation.notes[0] and generation.rounds[-1].proposed == ()
         assert not sampling.greedy or generation.ids == decoded(verifier, None, prompt, settings).ids
-        assert sampling.greedy or max(generation.ids) > 9  # a row of padding was drawn and read
+        assert max(generation.ids) < 9  # a row of padding is never drawn
 
 
 def test_a_text_past_the_context_is_refused_in_one_sentence():

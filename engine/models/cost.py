@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
+from engine.models.config_fields import text_config
 from engine.models.weights import elements
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -48,6 +49,12 @@ def flops_per_token(shapes: Shapes, config: Mapping[str, Any]) -> int:
     return 2 * round(total)
 
 
+def rows(shapes: Shapes) -> int | None:
+    """Rows of the input embedding: how many ids the text model can read; None where it cannot be told."""
+    found = [shape[0] for name, shape in _text(shapes) if len(shape) == 2 and _ends(name, _EMBEDDINGS)]
+    return max(found, default=None)
+
+
 def kv_cache_bytes(facts: Mapping[str, Any], tokens: int, dtype_bytes: int) -> int:
     """Keys and values of `tokens` positions in every layer (a sliding window would need less)."""
     return 2 * facts["layers"] * facts["kv_heads"] * facts["head_dim"] * tokens * dtype_bytes
@@ -73,12 +80,6 @@ def dimensions(config: Mapping[str, Any]) -> dict[str, Any]:
         "vocabulary": _first(c, "vocab_size") or 0,
         "context": _first(c, "max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length"),
     }
-
-
-def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The language part of a config that also describes images or sound."""
-    inner = config.get("text_config")
-    return inner if isinstance(inner, Mapping) else config
 
 
 def _first(config: Mapping[str, Any], *keys: str) -> int | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
+from engine.models import causal, config_fields, leftover
 from engine.models.weights import Tensor, commonest, elements
 
 SMALL = 300_000_000  # up to this many bytes a converted model may stay in float32
@@ -66,6 +67,18 @@ class Header:
 def read_header(file: Path) -> Header:
     """Architecture, sizes and tensors of a GGUF file, in well under a second. RequestError if it is none, or is cut short."""
     return _read(file)
+
+
+def check(file: Path) -> Header:
+    """The header of a file that holds a whole causal language model. RequestError names what it lacks otherwise."""
+    header = _read(file)
+    config = header.config()
+    config_fields.require(config, file)
+    unfit = causal.unfit(config)
+    if unfit:
+        raise RequestError(f"{file} {unfit}; {causal.WAY_OUT}.")
+    leftover.require_layers(config, header.tensors, file)
+    return header
 
 
 def read_tokens(file: Path) -> dict[str, int]:

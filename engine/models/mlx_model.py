@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import time
 from dataclasses import fields, replace
 from typing import Any, Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from mlx import nn
 from mlx.utils import tree_flatten, tree_map_with_path
 
 from engine.errors import RequestError
-from engine.models import cost, metal, mlx_attention, mlx_config, packed, weights
+from engine.models import cost, generation, metal, mlx_attention, mlx_config, packed, weights
 from engine.models.mlx_copy_head import CopyHead, CopySession
 from engine.models.mlx_library import mlx_lm_version
 from engine.models.mlx_library import utils as mlx_lm
@@ -29,7 +28,6 @@ from engine.numerics import mlx as numerics
 from engine.tokens import Vocabulary
 from engine.trace import ModelFacts, Sums
 
-SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class MlxSession:
@@ -77,12 +75,15 @@ class MlxModel:
             self.to_draft = mx.full((max(vocabulary.size, int(support.max()) + 1) + 1,), len(support), dtype=mx.int32)
             self.to_draft[support] = mx.arange(len(support), dtype=mx.int32)
             mx.eval(self.to_draft)
-        self._rows = None if support is None else len(support)
         self.can_rewind = rewindable(network)
         self.anchor = mx.zeros(1)
         self.pending: mx.array | None = None  # the last scores handed out
         self._aside = mx.new_thread_local_stream(mx.default_device())
-        self.width = self._rows or width_of(network)
+        scored = width_of(network)
+        self._embedded = scored  # mlx-lm says the embedding's rows nowhere; a head of another height is refused at the load
+        self._rows = self.width = min(vocabulary.usable or scored, scored) if support is None else len(support)  # without padding
+        if support is None:
+            vocabulary.limit(scored)
 
     @property
     def facts(self) -> ModelFacts:
@@ -98,8 +99,11 @@ class MlxModel:
         return caches(self.network)
 
     def own_ids(self, ids: Sequence[int] | mx.array, before: int = 0) -> mx.array:
-        """Ids as the network reads them, on its device. RequestError if the text, `before` tokens and these, passes the context."""
+        """Ids as the network reads them, on its device. RequestError if the text, `before` tokens and these, passes the context, or if
+        the embedding has no row for one of them (MLX would read another)."""
         if not isinstance(ids, mx.array):
+            if self.to_draft is None and len(ids) and max(ids) >= self._embedded:
+                raise RequestError(f"{self._facts.title} has no row for token {max(ids)}; its embedding has {self._embedded:,}.")
             ids = mx.array(list(ids), dtype=mx.int32)
         context = self._facts.context
         if context and before + len(ids) > context:
@@ -134,12 +138,12 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
     mx.reset_peak_memory()
     contents = weights.check(source.folder)
     read = reading(source, contents.config)
+    vocabulary = Vocabulary.load(source.tokenizer_folder, source.title)  # first: it may be refused, and takes less than the weights
     network = _network(source, contents.config, read)
     cast(network, getattr(mx, dtype))
     if device == "cpu" and dtype == "float32":
         lay_along_outputs(network)
     mx.eval(network.parameters())
-    vocabulary = Vocabulary.load(source.tokenizer_folder, source.title)
     support = copies = None
     if source.draft_vocabulary is not None:
         stored = mx.load(str(source.draft_vocabulary))
@@ -148,9 +152,12 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
             copies = CopyHead(stored["copy_share"].astype(mx.float32), float(stored["copy_temperature"].item()), len(support))
             mx.eval(copies.share)
         mx.eval(support)
+    habits = generation.read(source.folder, {**contents.config, **read})
+    rows = width_of(network) if support is None else None
+    ends, never = generation.ends(habits, vocabulary.tokenizer.eos_token_id, rows)
+    notes = (*notes, *habits.notes, *never)
     facts = _facts(network, source, contents, read, vocabulary, support, device, dtype, asked_device, asked_dtype, notes)
-    ends, defaults = _habits(source, read, vocabulary)
-    model = MlxModel(network, facts, vocabulary, ends, defaults, support, copies)
+    model = MlxModel(network, facts, vocabulary, ends, dict(habits.defaults), support, copies)
     model.synchronise()
     model._facts = replace(facts, load_seconds=round(time.monotonic() - started, 3))
     return model
@@ -203,21 +210,6 @@ def lay_along_outputs(network: nn.Module) -> None:
             mx.eval(module.weight)
 
 
-def _habits(source: Source, read: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[tuple[int, ...], dict[str, float]]:
-    """All end tokens, those of the generation config, of the config and of the tokenizer; and the sampling defaults in the
-    generation config that would change what is drawn."""
-    try:
-        said = json.loads((source.folder / "generation_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        said = {}
-    found: list[int] = []
-    for value in (said.get("eos_token_id"), cost.text_config(read).get("eos_token_id"), vocabulary.tokenizer.eos_token_id):
-        for i in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(i, int) and i not in found:
-                found.append(i)
-    return tuple(found), {name: said[name] for name, off in SAMPLING_DEFAULTS.items() if said.get(name) is not None and said[name] != off}
-
-
 def _facts(network, source, contents, read, vocabulary, support, device, dtype, asked_device, asked_dtype, notes) -> ModelFacts:
     text = cost.text_config(read)
     sizes = cost.dimensions(read)
@@ -233,7 +225,7 @@ def _facts(network, source, contents, read, vocabulary, support, device, dtype, 
         name=source.name, title=source.title, path=str(source.folder), revision=source.revision,
         architecture=str((read.get("architectures") or [type(network).__name__])[0]), layers=sizes["layers"] or len(windows), width=sizes["width"],
         parameters=cost.parameters(shapes, contents.config), flops_per_token=cost.flops_per_token(shapes, contents.config),
-        vocabulary=vocabulary.size if support is None else len(support), context=within, tied_head=cost.tied_head(shapes, contents.config),
+        vocabulary=min(vocabulary.usable, width_of(network)) if support is None else len(support), context=within, tied_head=cost.tied_head(shapes, contents.config),
         weights=source.weights, backend="mlx", backend_version=f"{mx.__version__} (mlx-lm {mlx_lm_version()})", device=device,
         asked_device=asked_device, dtype=dtype, asked_dtype=asked_dtype,
         bytes=sum(p.nbytes for _, p in tree_flatten(network.parameters())), notes=tuple(notes))

@@ -103,7 +103,7 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
     if missing:
         raise RequestError(f"The backend mlx is not available: {missing}")
     from engine.models import device as devices
-    from engine.models import memory, packed, weights
+    from engine.models import fit, memory, packed, weights
 
     source = resolve(name)
     contents = weights.check(source.folder)
@@ -114,13 +114,15 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
                            "mlx, or the same model unpacked.")
     else:
         found = devices.resolve(device, dtype)
+    odd = fit.check(name)
     memory.require(name, found.dtype, found.device)
     try:
         if backend == "mlx":
             from engine.models import mlx_model as adapter
         else:
             from engine.models import torch_model as adapter
-        return adapter.load(source, device=found.device, dtype=found.dtype, asked_device=device, asked_dtype=dtype, notes=found.notes)
+        return adapter.load(source, device=found.device, dtype=found.dtype, asked_device=device, asked_dtype=dtype,
+                            notes=(*found.notes, *([odd] if odd else [])))
     except RequestError:
         raise
     except MemoryError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,22 +99,47 @@ def title(name: str) -> str:
 
 def ids_by_token(name: str) -> dict[str, int]:
     """The token → id map of a model on this machine, read without converting it, and mostly without transformers."""
-    place = locate(name)
-    if place.is_dir():
-        place = _lender(name, place, weights.read_config(place)) or place
+    place = _reads_with(name)
     if place.is_file():
         return gguf_header.read_tokens(place)
-    file = place / "tokenizer.json"
-    if file.is_file():
-        from tokenizers import Tokenizer
-
-        try:
-            return Tokenizer.from_file(str(file)).get_vocab(with_added_tokens=True)
-        except Exception:  # the library raises bare Exception
-            raise RequestError(f"{file} is damaged or is no tokenizer.") from None
+    found = tokenizer(name)
+    if found is not None:
+        return found.get_vocab(with_added_tokens=True)
     from engine.tokens import Vocabulary
 
     return Vocabulary.load(place, title(name)).ids_by_token()
+
+
+def added_ids(name: str) -> frozenset[int]:
+    """Ids that were added to a model's tokenizer beside its own pieces: control tokens, marks. Empty where there is no tokenizer.json."""
+    found = tokenizer(name)
+    return frozenset() if found is None else frozenset(found.get_added_tokens_decoder())
+
+
+def tokenizer(name: str) -> Any | None:
+    """The `tokenizers.Tokenizer` that a model on this machine reads with, as its tokenizer.json stands, without transformers; None
+    where there is no such file. RequestError if it is damaged. Kept until the file changes: to be read, not changed."""
+    file = _reads_with(name) / "tokenizer.json"
+    if not file.is_file():
+        return None
+    stat = file.stat()
+    return _tokenizer_file(str(file), stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _tokenizer_file(file: str, _size: int, _modified: int) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(file)
+    except Exception:  # the library raises bare Exception
+        raise RequestError(f"{file} is damaged or is no tokenizer.") from None
+
+
+def _reads_with(name: str) -> Path:
+    """The folder or .gguf file that holds a model's tokenizer."""
+    place = locate(name)
+    return _lender(name, place, weights.read_config(place)) or place if place.is_dir() else place
 
 
 def shown(name: str) -> str:
@@ -169,7 +195,7 @@ def _checked_path(path: Path) -> Path:
         weights.check(path)
         return path
     if path.suffix.lower() == ".gguf":
-        gguf_header.read_header(path)
+        gguf_header.check(path)
         return path
     if path.suffix.lower() == ".safetensors":
         raise RequestError(f"{path} is a single weights file; name the folder it lies in, with its config.json and tokenizer.")

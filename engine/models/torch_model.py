@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from engine.errors import RequestError
-from engine.models import llama, torch_attention
+from engine.models import generation, leftover, llama, torch_attention, weights
+from engine.models.causal import WAY_OUT
 from engine.models.copy_head import CopyHead, CopySession
 from engine.models.cost import flops_per_token
 from engine.models.device import synchronise
@@ -26,7 +27,6 @@ from engine.tokens import Vocabulary
 from engine.trace import ModelFacts, Sums
 
 REWINDABLE = (DynamicLayer, DynamicSlidingWindowLayer)  # the latter is replaced by the former, which keeps all keys
-SAMPLING_DEFAULTS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class TransformersSession:
@@ -95,7 +95,11 @@ class TorchModel:
             self.to_draft = torch.full((max(vocabulary.size, int(support.max()) + 1) + 1,), len(support), device=device)
             self.to_draft[support] = torch.arange(len(support), device=device)
         self.copies = copies
-        rows = None if support is None else len(support)
+        self._embedded = network.get_input_embeddings().weight.shape[0]
+        scored = network.get_output_embeddings().weight.shape[0]
+        rows = min(vocabulary.usable or scored, scored) if support is None else len(support)  # rows of padding are never scored
+        if support is None:
+            vocabulary.limit(self._embedded)
         self.can_rewind = can_rewind(network)
         self.asynchronous = device.type != "cpu"
         self._rows = rows
@@ -112,7 +116,7 @@ class TorchModel:
     @property
     def width(self) -> int:
         """Columns of the logits."""
-        return self._rows or self.network.get_output_embeddings().weight.shape[0]
+        return self._rows
 
     def session(self, capacity: int | None = None) -> TorchSession:
         if self._lean is not None:
@@ -122,8 +126,11 @@ class TorchModel:
         return TorchSession(self, CopySession(inner, self.copies, capacity or 256) if self.copies else inner)
 
     def own_ids(self, ids: Sequence[int] | Tensor, before: int = 0) -> Tensor:
-        """Ids as the network reads them, on its device. RequestError if the text, `before` tokens and these, passes the context."""
-        if not isinstance(ids, Tensor):
+        """Ids as the network reads them, on its device. RequestError if the text, `before` tokens and these, passes the context, or if
+        the embedding has no row for one of them."""
+        if not isinstance(ids, Tensor):  # what comes from the device was drawn from rows there are
+            if self.to_draft is None and len(ids) and max(ids) >= self._embedded:
+                raise RequestError(f"{self.facts.title} has no row for token {max(ids)}; its embedding has {self._embedded:,}.")
             ids = torch.tensor(ids, dtype=torch.long, device=self.device)
         context = self.facts.context
         if context and before + len(ids) > context:
@@ -190,26 +197,33 @@ def load(source: Source, device: str, dtype: str, asked_device: str, asked_dtype
     Raises RequestError in one sentence where transformers cannot read the model.
     """
     started = time.monotonic()
+    vocabulary = Vocabulary.load(source.tokenizer_folder, source.title)  # first: it may be refused, and takes less than the weights
     try:
         # Sizes that do not match would be an error that names nothing; as information they can be told.
         network, read = transformers.AutoModelForCausalLM.from_pretrained(
             str(source.folder), dtype=getattr(torch, dtype), local_files_only=True, trust_remote_code=False, use_safetensors=True,
-            output_loading_info=True, ignore_mismatched_sizes=True)
+            output_loading_info=True, ignore_mismatched_sizes=True, generation_config=transformers.GenerationConfig())
     except Exception as e:
         why = " ".join(str(e).split())[:200] or type(e).__name__
         raise RequestError(f"{source.name} could not be loaded by transformers {transformers.__version__}: {why}") from e
     require_whole(source.name, read["missing_keys"], read["mismatched_keys"])
     network.eval().requires_grad_(False)
     network.to(device)
-    vocabulary = Vocabulary.load(source.tokenizer_folder, source.title)
     support = copies = None
     if source.draft_vocabulary is not None:
         stored = load_file(source.draft_vocabulary, device=device)
         support = stored["to_verifier"].long()
         if "copy_share" in stored:
             copies = CopyHead(stored["copy_share"], float(stored["copy_temperature"]), len(support))
+    habits = generation.read(source.folder, {**weights.read_config(source.folder), **network.config.to_dict()})
+    scored = network.get_output_embeddings().weight.shape[0] if support is None else None
+    ends, never = generation.ends(habits, vocabulary.tokenizer.eos_token_id, scored)
+    unused = leftover.note(read["unexpected_keys"], network.config.get_text_config().tie_word_embeddings is True)
+    notes = (*notes, *habits.notes, *never, *([unused] if unused else []))
     model = TorchModel(network, _facts(network, source, vocabulary, support, device, dtype, asked_device, asked_dtype, notes),
-                       vocabulary, _ends(network, vocabulary), _defaults(network), torch.device(device), support, copies)
+                       vocabulary, ends, dict(habits.defaults), torch.device(device), support, copies)
+    if model._lean is None:
+        require_causal(network, source.title)
     model.synchronise()
     model.facts = replace(model.facts, load_seconds=round(time.monotonic() - started, 3))
     return model
@@ -232,22 +246,16 @@ def require_whole(name: str, missing: Iterable[str], mismatched: Iterable[tuple]
     raise RequestError(f"The weights of {name} are not those that its config.json describes: {first}{more}; fetch the model again.")
 
 
-def _ends(network: nn.Module, vocabulary: Vocabulary) -> tuple[int, ...]:
-    """All end tokens: those of the generation config, of the config and of the tokenizer."""
-    found: list[int] = []
-    for value in (network.generation_config.eos_token_id, network.config.get_text_config().eos_token_id,
-                  vocabulary.tokenizer.eos_token_id):
-        for i in value if isinstance(value, (list, tuple)) else [value]:
-            if i is not None and i not in found:
-                found.append(int(i))
-    return tuple(found)
-
-
-def _defaults(network: nn.Module) -> dict[str, float]:
-    """Sampling defaults in the generation config that would change what is drawn."""
-    config = network.generation_config
-    return {name: getattr(config, name) for name, off in SAMPLING_DEFAULTS.items()
-            if getattr(config, name, None) is not None and getattr(config, name) != off}
+def require_causal(network: nn.Module, title: str) -> None:
+    """RequestError if a token's scores change with the token behind it, whatever the config calls the network."""
+    device, rows = network.get_input_embeddings().weight.device, network.get_input_embeddings().weight.shape[0]
+    ids = torch.tensor([[0, 1], [0, 2]], device=device) % rows
+    with torch.inference_mode():
+        first = network(ids, use_cache=False).logits[:, 0].float()
+    bound = (1e-3 if network.dtype == torch.float32 else 0.1) * first.std()
+    if rows > 2 and bool((first[0] - first[1]).abs().amax() > bound):  # False where the scores are no numbers
+        raise RequestError(f"{title} is no causal model: a token's scores change with the token behind it ({type(network).__name__}); "
+                           f"{WAY_OUT}.")
 
 
 def readable(config: Any) -> int | None:
@@ -275,7 +283,7 @@ def _facts(network, source, vocabulary, support, device, dtype, asked_device, as
         name=source.name, title=source.title, path=str(source.folder), revision=source.revision,
         architecture=type(network).__name__, layers=config.num_hidden_layers, width=config.hidden_size,
         parameters=parameters, flops_per_token=flops_per_token(shapes, network.config.to_dict()),
-        vocabulary=vocabulary.size if support is None else len(support),
+        vocabulary=min(vocabulary.usable, embedding.weight.shape[0]) if support is None else len(support),
         context=context, tied_head=tied, weights=source.weights,
         backend="torch", backend_version=torch.__version__, device=device, asked_device=asked_device, dtype=dtype,
         asked_dtype=asked_dtype, bytes=sum(p.numel() * p.element_size() for p in network.parameters()), notes=tuple(notes))

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
-from engine.models import packed
+from engine.models import causal, config_fields, generation, leftover, packed
+from engine.models.config_fields import json_object
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 DRAFT_VOCABULARY = "draft_vocabulary.safetensors"  # beside a draft that scores only some of its verifier's ids
@@ -23,6 +24,9 @@ _TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges
                ("tekken.json",))
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "float64"}
+_WIDTHS = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4,
+           "I64": 8, "U64": 8, "F64": 8}  # bytes of one number
+_SIDE_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")  # small ones that the tokenizer is read with
 _MAX_HEADER = 100_000_000  # the format's own bound
 
 
@@ -51,16 +55,27 @@ class Contents:
 
 
 def check(folder: Path) -> Contents:
-    """Look a model folder over. RequestError, in one sentence, names the first thing that is missing or broken."""
+    """Look a model folder over. RequestError, in one sentence, names the first thing that is missing or broken, is at odds with
+    another file, or makes it no causal language model."""
     config = read_config(folder)
+    config_fields.require(config, folder / CONFIG)
+    unfit = causal.unfit(config)
+    if unfit:
+        raise RequestError(f"{folder} {unfit}; {causal.WAY_OUT}.")
+    generation.read(folder, config)
+    for name in _SIDE_FILES:
+        if (folder / name).is_file():
+            json_object(folder / name)
     files = _weight_files(folder)
     tensors: dict[str, Tensor] = {}
     for file in files:
         tensors.update(read_header(file))
+    _require_indexed(folder, tensors)
     if not tensors:
         raise RequestError(f"{folder} has safetensors files without a single weight in them.")
     if TOKENIZER_REFERENCE not in config and not has_tokenizer(folder):
         raise RequestError(f"{folder} has weights but no tokenizer; add tokenizer.json (or tokenizer.model) from the same model.")
+    leftover.require_layers(config, tensors, folder)
     return Contents(config, tensors, files)
 
 
@@ -68,7 +83,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """config.json as a dict. RequestError if it is not there or is not a model's."""
     if not (folder / CONFIG).is_file():
         raise RequestError(f"{folder} has no {CONFIG}, so it is not a model folder.")
-    config = _json_object(folder / CONFIG)
+    config = json_object(folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise RequestError(f"{folder / CONFIG} does not say which kind of model this is (model_type).")
     return config
@@ -87,9 +102,9 @@ def read_header(file: Path) -> dict[str, Tensor]:
             if not 2 <= length <= min(_MAX_HEADER, size - 8):
                 raise ValueError
             header = json.loads(f.read(length))
-        tensors = {name: Tensor(entry["dtype"], tuple(int(n) for n in entry["shape"]))
-                   for name, entry in header.items() if name != "__metadata__"}
-        end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        header.pop("__metadata__", None)
+        tensors = {name: Tensor(str(entry["dtype"]), _shape(entry["shape"])) for name, entry in header.items()}
+        end = _laid_out({name: _shape(entry["data_offsets"]) for name, entry in header.items()}, tensors)
     except OSError as e:
         raise RequestError(f"{file} cannot be read ({e.strerror}).") from None
     except (struct.error, ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
@@ -97,6 +112,33 @@ def read_header(file: Path) -> dict[str, Tensor]:
     if 8 + length + end != size:
         raise RequestError(f"{file} is damaged: it should hold {8 + length + end:,} bytes and holds {size:,}; fetch it again.")
     return tensors
+
+
+def _shape(numbers: list) -> tuple[int, ...]:
+    """Whole numbers from 0, as they are. ValueError for anything else."""
+    if not all(config_fields.whole(n) and n >= 0 for n in numbers):
+        raise ValueError
+    return tuple(numbers)
+
+
+def _laid_out(spans: dict[str, tuple[int, ...]], tensors: dict[str, Tensor]) -> int:
+    """Where the data end. ValueError unless each tensor takes the bytes of its shape, and they lie one behind the other."""
+    end = 0
+    for name, (begin, after) in sorted(spans.items(), key=lambda item: item[1]):
+        width = _WIDTHS.get(tensors[name].dtype)
+        if begin != end or after < begin or (width and after - begin != width * elements(tensors[name].shape)):
+            raise ValueError
+        end = after
+    return end
+
+
+def _require_indexed(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """RequestError if the index names a tensor that none of its files holds."""
+    if (folder / SINGLE).is_file():
+        return
+    missing = sorted(set(json_object(folder / INDEX)["weight_map"]) - set(tensors))
+    if missing:
+        raise RequestError(f"{folder / INDEX} names {missing[0]}, which none of its files holds; fetch the weights again.")
 
 
 def commonest(tensors: dict[str, Tensor]) -> str:
@@ -118,7 +160,7 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
     if (folder / SINGLE).is_file():
         return (folder / SINGLE,)
     if (folder / INDEX).is_file():
-        names = _json_object(folder / INDEX).get("weight_map")
+        names = json_object(folder / INDEX).get("weight_map")
         if not isinstance(names, dict) or not names or not all(isinstance(n, str) and Path(n).name == n for n in names.values()):
             raise RequestError(f"{folder / INDEX} is damaged: it has no usable weight_map.")
         files = tuple(folder / name for name in sorted(set(names.values())))
@@ -134,15 +176,3 @@ def _weight_files(folder: Path) -> tuple[Path, ...]:
     if any(folder.glob("*.gguf")):
         raise RequestError(f"{folder} has no {SINGLE}, only GGUF files; name the .gguf file itself.")
     raise RequestError(f"{folder} has a {CONFIG} but no weights ({SINGLE}).")
-
-
-def _json_object(file: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(file.read_bytes())
-    except OSError as e:
-        raise RequestError(f"{file} cannot be read ({e.strerror}).") from None
-    except (ValueError, RecursionError):
-        raise RequestError(f"{file} is damaged: it is not JSON.") from None
-    if not isinstance(data, dict):
-        raise RequestError(f"{file} is damaged: it holds no JSON object.")
-    return data
