@@ -70,8 +70,9 @@ def item_of(attention: np.ndarray, structural=(), windows=None, first: str = "fi
                     sums=sums_of(attention, windows))
 
 
-def slowly(attention: np.ndarray, structural, windows=None, layers=None, heads=None, exclude: bool = True, least: int = 8, w: int = 64):
-    """(attention received, z, z′) of every key by DESIGN.md's words, None where undefined."""
+def slowly(attention: np.ndarray, structural, windows=None, layers=None, heads=None, exclude: bool = True, least: int = 8, w: int = 64,
+           enough: int = 24):
+    """(attention received, z, z′) of every key by the words of engine/attention/statistics.py, None where undefined."""
     chosen = range(attention.shape[0]) if layers is None else layers
     kept = list(range(attention.shape[1])) if heads is None else list(heads)
     length = attention.shape[-1]
@@ -87,21 +88,49 @@ def slowly(attention: np.ndarray, structural, windows=None, layers=None, heads=N
     received = [mean_over(key, length) for key in range(length)]
     queries = [max(seen(layer, key) for layer in chosen) for key in range(length)]
     base = [key for key in range(length) if not (exclude and structural[key])]
+    place = [math.log(1 + key) for key in range(length)]
 
-    def z(value, others, least):
-        if len(others) < least:
+    def z(value, logs, least):
+        if len(logs) < least:
             return None
-        logs = [math.log(v) for v in others]
         median = statistics.median(logs)
         mad = statistics.median(abs(v - median) for v in logs)
-        return (math.log(value) - median) / (1.4826 * mad) if mad > 1e-6 else None
+        return (value - median) / (1.4826 * mad) if mad > 1e-6 else None
 
-    plain = [z(received[key], [received[k] for k in base], 3) for key in range(length)]
-    corrected = []
-    for key in range(length):
-        n = queries[key]
-        if n >= w:
-            corrected.append(z(received[key], [received[k] for k in base if queries[k] >= w], least))
-        else:
-            corrected.append(z(mean_over(key, n), [mean_over(k, n) for k in base if queries[k] >= n and k != key], least))
+    def narrow(key):
+        others = [k for k in base if k != key]
+        as_many = [k for k in base if queries[k] >= queries[key]]
+        if queries[key] < w and len(as_many) > enough:
+            n = queries[key]
+            tilt = slowly_tilted([place[k] for k in as_many], [math.log(mean_over(k, n)) for k in as_many], least)
+            logs = [math.log(mean_over(k, n)) - tilt * place[k] for k in as_many if k != key]
+            return z(math.log(mean_over(key, n)) - tilt * place[key], logs, least)
+        few = [k for k in others if queries[k] >= queries[key]]
+        if len(few) < enough:
+            few = sorted(others, key=lambda k: -queries[k])[:enough]
+        both = [min(queries[k], queries[key], w - 1) for k in few]
+        logs = [math.log(mean_over(k, m)) - math.log(mean_over(key, m)) for k, m in zip(few, both)]
+        tilt = slowly_tilted([place[k] for k in few], logs, least)
+        return z(0.0, [v - tilt * (place[k] - place[key]) for k, v in zip(few, logs)], least)
+
+    plain = [z(math.log(received[key]), [math.log(received[k]) for k in base], 3) for key in range(length)]
+    wide = [k for k in base if queries[k] >= w]
+    tilt = slowly_tilted([math.log(queries[k]) for k in wide], [math.log(received[k]) for k in wide], least)
+
+    def flat(key):
+        return math.log(received[key]) - tilt * math.log(queries[key])
+
+    corrected = [z(flat(key), [flat(k) for k in wide], least) if queries[key] >= w and len(wide) >= enough else narrow(key) for key in range(length)]
     return received, plain, corrected
+
+
+def slowly_tilted(x: list[float], y: list[float], least: int) -> float:
+    """The slope of Tukey's resistant line."""
+    if not x or max(x) - min(x) < 0.5:
+        return 0.0
+    third = (max(x) - min(x)) / 3
+    left, right = ([i for i, v in enumerate(x) if near(v)] for near in (lambda v: v <= min(x) + third, lambda v: v >= min(x) + 2 * third))
+    if min(len(left), len(right)) < least:
+        return 0.0
+    rise, run = (statistics.median(of[i] for i in right) - statistics.median(of[i] for i in left) for of in (y, x))
+    return rise / run

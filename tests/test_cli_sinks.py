@@ -87,6 +87,7 @@ def test_threshold_layers_and_heads_change_what_is_told(model, capfd):
 def test_raw_text_has_no_template(model, base, capfd):
     raw = told(capfd, "--model", model, "--prompt", TEXT, "--raw")
     assert not any(row["structural"] for row in raw["positions"]) and raw["first"] == "first token"
+    assert raw["opening_sink"]["positions"][0] == 0 and raw["positions"][0]["opening"] and {row["segment"] for row in raw["positions"]} == {"prompt"}
     assert any("raw text" in note for note in told(capfd, "--model", base, "--prompt", "Ala ma kota")["notes"])
 
 

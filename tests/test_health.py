@@ -24,7 +24,7 @@ def of(z, share=None, typical=None, reason=None) -> Scores:
     share = np.full(n, 1 / n) if share is None else np.asarray(share, float)
     typical = np.zeros(n) if typical is None else np.asarray(typical, float)
     why = {int(j): reason or "too few" for j in np.flatnonzero(np.isnan(z))}
-    return Scores(np.maximum(share, 1e-9), share, np.arange(n, 0, -1), z, z, z, np.zeros(n, bool), typical, typical, -3.0, 0.5, reason, why, why)
+    return Scores(np.maximum(share, 1e-9), share, np.arange(n, 0, -1), z, z, typical, typical, -3.0, 0.5, reason, why, why)
 
 
 def analysed(attention, structural=(0,)):
@@ -62,10 +62,10 @@ def test_nothing_above_the_threshold_is_ten_by_either():
 
 @given(st.lists(st.floats(0, 0.3), min_size=2, max_size=6), st.integers(0, 5), st.floats(0, 0.3))
 def test_health_falls_with_every_bit_that_drains(held, which, more):
-    z = np.full(len(held), 9.0)
-    before = health(of(z, np.array(held) / 2), np.zeros(len(held), bool), THRESHOLD)
+    z = np.array([0.0] + [9.0] * len(held))
+    before = health(of(z, np.array([0, *held]) / 2), np.zeros(len(z), bool), THRESHOLD)
     held[which % len(held)] += more
-    after = health(of(z, np.array(held) / 2), np.zeros(len(held), bool), THRESHOLD)
+    after = health(of(z, np.array([0, *held]) / 2), np.zeros(len(z), bool), THRESHOLD)
     assert after.drained >= before.drained and after.value <= before.value and 0 <= after.value <= 10
     assert after.value == pytest.approx(10 * (1 - min(after.drained, 1)) ** POWER)
 
@@ -124,7 +124,7 @@ def test_undefined_health_is_no_ten(attention, structural, words, corrected):
     assert found.value is None and found.word is None and found.drained is None and found.count == 0
     assert found.reason and found.sentence == f"Context health n/a: {found.reason}."
     value, why = health_published(scores, flags, 5)
-    assert value is None and words in why and (corrected or words in found.reason)
+    assert value is None and words in why and (corrected or words in found.reason or "sink at the first position" in found.reason)
 
 
 def test_a_prompt_of_one_content_token_has_no_health():
@@ -134,16 +134,18 @@ def test_a_prompt_of_one_content_token_has_no_health():
 
 
 def test_health_is_not_guessed_where_unjudged_tokens_hold_much():
-    z = np.array([math.nan, 0, 0, 0])
-    bad = health(of(z, [0.4, 0.2, 0.2, 0.2]), np.zeros(4, bool), 5)
-    assert bad.value is None and "1 of 4 tokens outside the template hold 40 %" in bad.reason and "too few" in bad.reason
-    assert health(of(z, [0.05, 0.45, 0.25, 0.25]), np.zeros(4, bool), 5).value == 10
+    z = np.array([0, math.nan, 0, 0])
+    bad = health(of(z, [0.2, 0.4, 0.2, 0.2]), np.zeros(4, bool), 5)
+    assert bad.value is None and "1 of 3 tokens to be judged hold 40 %" in bad.reason and "too few" in bad.reason
+    assert health(of(z, [0.45, 0.05, 0.25, 0.25]), np.zeros(4, bool), 5).value == 10
+    first = health(of([math.nan, 0, 0, 0], [0.7, 0.1, 0.1, 0.1]), np.zeros(4, bool), 5)  # the opening sink is not judged, scored or not
+    assert first.value == 10 and first.opening == (0,)
 
 
 def test_the_word_follows_the_number():
     assert [w for _, w in WORDS] == ["good", "fair", "poor"]
     for drained, word in ((0, "good"), (0.054, "good"), (0.055, "fair"), (0.159, "fair"), (0.16, "poor"), (1, "poor")):
-        assert health(of([9, 0], [drained, 1 - drained]), np.zeros(2, bool), 5).word == word
+        assert health(of([0, 9, 0], [0, drained, 1 - drained]), np.zeros(3, bool), 5).word == word
 
 
 @pytest.mark.parametrize("held, flagged, words", [
@@ -155,10 +157,49 @@ def test_the_sentence_of_the_card(held, flagged, words):
     assert health(of(z, [0, *held]), np.zeros(4, bool), 5).sentence == words
 
 
-def test_the_first_token_is_named_where_it_is_such_a_sink():
-    said = health(of([9, 0, 0], [0.5, 0.2, 0.3]), np.zeros(3, bool), 5, first="first token").sentence
-    assert said == ("Context health 0.6 — poor. One sink outside the template holds 50 % of all attention. It is the first token, "
-                    "which drains attention in most models.")
+def test_the_sink_at_the_first_position_is_named_and_not_counted():
+    found = health(of([9, 0, 0, 9], [0.5, 0.2, 0.27, 0.03]), np.zeros(4, bool), 5, first="first token")
+    assert found.sentence == ("Context health 8.9 — good. One sink outside the template holds 3 % of all attention. "
+                              "The first token holds 50 % as the opening sink that any text has; it is not counted.")
+    assert found.opening == (0,) and found.opening_held == 0.5 and found.count == 1
+    plain = health(of([0, 0, 0, 9], [0.25, 0.25, 0.47, 0.03]), np.zeros(4, bool), 5)
+    assert "opening" not in plain.sentence and plain.value == found.value  # no sink there: nothing to name
+
+
+@pytest.mark.parametrize("z, structural, opening, words", [
+    ([9, 8, 0, 0, 9], [], (0, 1), "The first two tokens hold 40 %"),  # a model that spreads it, or a text that begins with a token doubled
+    ([9, 8, 7, 6, 9], [], (0, 1, 2, 3), "The first four tokens hold 80 %"),  # and no further
+    ([9, 0, 9, 0, 0], [], (0,), "The first token holds 20 %"),  # the first token again, further on, is the text's own
+    ([9, 8, 0, 0, 0], [0], (1,), "Position 1 holds 20 %"),  # behind a begin-of-text token
+    ([9, 0, 0, 0, 9], [0], (), None), ([9, 8, 7, 6, 9], [0, 1, 2, 3], (), None), ([9, 0, 0, 0, 0], range(5), (), None)])
+def test_how_far_the_opening_sink_reaches(z, structural, opening, words):
+    found = health(of(z), np.isin(np.arange(5), structural), 5, first="first token")
+    assert found.opening == opening and (words in found.sentence if words else "opening" not in found.sentence)
+    counted = sum(1 for j, v in enumerate(z) if v >= 5 and j not in opening and j not in list(structural))
+    assert found.count == counted and (found.value is None or (found.value < 10) == bool(counted))
+
+
+@given(st.lists(st.floats(-3, 12), min_size=5, max_size=9), st.floats(-3, 12), st.floats(-3, 12))
+def test_what_the_opening_sink_is_does_not_hang_on_the_threshold(z, a, b):
+    low, high = (health(of(z), np.zeros(len(z), bool), t) for t in sorted((a, b)))
+    assert low.opening == high.opening and low.value <= high.value
+
+
+@pytest.mark.parametrize("raw_first", [0.3, 0.5, 0.7])
+def test_a_sink_at_the_first_position_costs_a_text_nothing(raw_first):
+    """However strong, the health is that of the same text behind a template whose first token drains it."""
+    attention = planted(planted(noisy(recency(200), 0.25), [90], 0.05), [0], raw_first)
+    raw, framed = (health(*analysed(attention, structural), THRESHOLD) for structural in ((), (0,)))
+    assert raw.value == pytest.approx(framed.value, abs=0.05) and raw.value < 10 and raw.opening == (0,) and framed.opening == ()
+
+
+def test_the_health_of_an_answer_says_how_much_of_it_the_answer_drains():
+    scores = of([9, 9, 0, 9, 0], [0.3, 0.02, 0.5, 0.04, 0.14])
+    flags = np.array([True, False, False, False, False])
+    z = dataclasses.replace(scores, z=np.array([0.0, 9, 0, 9, 0]), z_corrected=np.array([0.0, 9, 0, 9, 0]))
+    found = health(z, flags, 5, answer_start=3)
+    assert found.drained == pytest.approx(0.06) and found.drained_answer == pytest.approx(0.04)
+    assert found.sentence.startswith("Context health of prompt and answer 7.8 — fair. Two sinks") and health(z, flags, 5).drained_answer is None
 
 
 def test_shares_are_written_with_the_digits_they_deserve():
@@ -166,5 +207,5 @@ def test_shares_are_written_with_the_digits_they_deserve():
 
 
 def test_every_field_of_health_is_plain_data():
-    found = health(of([9, 0]), np.zeros(2, bool), 5)
-    assert all(v is None or type(v) in (int, float, str) for v in dataclasses.asdict(found).values())
+    found = health(of([9, 0, 9]), np.zeros(3, bool), 5)
+    assert all(v is None or type(v) in (int, float, str) or v == (0,) and type(v[0]) is int for v in dataclasses.asdict(found).values())

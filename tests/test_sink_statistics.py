@@ -1,4 +1,4 @@
-"""Attention received, z and z′: golden values, DESIGN.md's words worked out slowly, and what a sink is and is not."""
+"""Attention received, z and z′: golden values, their definition worked out slowly, and what a sink is and is not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.null import DEFAULT_THRESHOLD
-from engine.attention.statistics import LEAST, W, Selection, by_head, by_layer, queries, select, sinks, z_scores
+from engine.attention.statistics import LEAST, W, Selection, by_head, by_layer, queries, select, sinks, slope, z_scores
 from engine.errors import RequestError
 from engine.trace import Sums
 from tests.attentions import noisy, normalised, planted, random_attention, recency, slowly, sums_of
@@ -83,7 +83,7 @@ def test_shares_of_all_attention_add_up_to_one():
 @settings(max_examples=25)
 @given(length=st.integers(1, 110), layers=st.integers(1, 3), heads=st.integers(1, 3), seed=st.integers(0, 99), exclude=st.booleans(),
        window=st.sampled_from([None, 1, 3, 8, 63, 64, 80]), more=st.sampled_from([None, 5, 70]), data=st.data())
-def test_scores_are_those_of_the_words_in_the_design(length, layers, heads, seed, exclude, window, more, data):
+def test_scores_are_those_of_their_definition(length, layers, heads, seed, exclude, window, more, data):
     windows = (window, more, None)[:layers]
     attention = random_attention(layers, heads, length, windows, seed)
     structural = data.draw(st.sets(st.integers(0, length - 1), max_size=length // 2))
@@ -112,7 +112,7 @@ def test_without_the_band_only_the_tail_is_undefined():
     assert np.isnan(scores.z_corrected).sum() == W - 1 and not np.isnan(scores.z_corrected[:150 - W + 1]).any()
     assert "edge correction" in scores.why_corrected[149] and not np.isnan(scores.z).any()
     assert not sinks(scores, -100)[150 - W + 1:].any()  # and z is not put in its place
-    assert not np.isnan(z_scores(select(sums_of(attention, keep_near=False)), np.zeros(150, bool)).z_corrected[LEAST:]).any()
+    assert not np.isnan(z_scores(select(sums_of(attention, keep_near=False)), np.zeros(150, bool)).z_corrected).any()
 
 
 PATTERNS = st.sampled_from([dict(power=0.5), dict(power=1.0), dict(power=2.0), dict(power=None, reach=5.0), dict(power=None, reach=60.0)])
@@ -178,15 +178,41 @@ def test_a_key_without_any_attention_has_no_z_and_spoils_none():
     assert np.isnan(scores.z).sum() == 1 and np.isfinite(scores.z_corrected[10:30]).all() and np.isfinite(scores.z_corrected[31:]).all()
 
 
-def test_a_key_too_early_for_the_correction_is_judged_by_z_and_a_late_one_never():
-    attention = planted(noisy(recency(40), 0.3), [0], 0.5)
-    scores = scored(attention, [0, 1, 2])
-    assert np.isnan(scores.z_corrected[:3 + LEAST]).all() and not np.isnan(scores.z_corrected[3 + LEAST:]).any()
-    assert scores.early[:3 + LEAST].all() and not scores.early[3 + LEAST:].any()
-    assert sinks(scores, 5)[0] and np.array_equal(scores.judged[:5], scores.z[:5])
-    assert "judged by z" in scores.why_corrected[0] and f"at least {LEAST}" in scores.why_corrected[0]
-    tiny = scored(noisy(recency(12), 0.3), [0, 1, 2])  # nothing comes after to be sure by
-    assert np.array_equal(tiny.early, np.arange(12) < 4) and np.isnan(tiny.judged[4:11]).all()
+def test_every_key_of_a_short_text_has_a_z_prime_where_enough_others_are_there():
+    """The first keys are compared with later ones too, each pair at the queries both have."""
+    attention = planted(noisy(recency(40), 0.3), [0, 6], 0.3)
+    scores = scored(attention, [1, 2])
+    assert not np.isnan(scores.z_corrected).any() and sinks(scores, 5)[[0, 6]].all() and sinks(scores, 5).sum() == 2
+    nine = scored(noisy(recency(LEAST + 1), 0.3))
+    assert not np.isnan(nine.z_corrected[:-1]).any()
+    eight = scored(noisy(recency(LEAST), 0.3))
+    assert np.isnan(eight.z_corrected).all() and f"at least {LEAST}" in eight.why_corrected[0] and not sinks(eight, -100).any()
+
+
+@pytest.mark.parametrize("length", [700, 2000])
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_recency_lifts_no_part_of_a_long_text(length, power):
+    """Keys seen by 64 to 100 queries get a mean over near queries only; their typical z′ is that of all others."""
+    scores = scored(noisy(recency(length, power), 0.4, seed=3), [0])
+    for low, high in ((16, 64), (64, 100), (100, 200), (200, 400), (400, 701)):
+        typical = np.median(scores.z_corrected[(scores.queries >= low) & (scores.queries < high)])
+        assert abs(typical) < 0.6, (low, high, typical)
+
+
+def test_the_median_of_an_even_number_is_the_midpoint():
+    """What a reader works out by hand from the help beside z: ln a = −6, −5, −3, −2, and 0 left out of median and MAD."""
+    scores = z_scores(*flat(0.9 * np.exp([0, -6, -5, -3, -2]), [0]))
+    assert np.allclose(scores.z, [1.7986, -0.8993, -0.4497, 0.4497, 0.8993], atol=5e-5)
+    assert scores.median == pytest.approx(math.log(0.9) - 4) and scores.scaled_mad == pytest.approx(1.4826 * 1.5)
+
+
+@pytest.mark.parametrize("tilt", [-2.0, 0.0, 0.7])
+def test_the_trend_is_that_of_a_resistant_line(tilt):
+    x = np.log(np.arange(64, 400.0))
+    y = tilt * x + 0.1 * np.random.default_rng(1).standard_normal(len(x))
+    y[::9] += 30  # sinks do not bend it
+    assert slope(x, y) == pytest.approx(tilt, abs=0.05)
+    assert slope(x[:10], y[:10]) == 0 and slope(x[:20], y[:20]) == 0  # too few, and too short a way
 
 
 def test_layers_and_heads_are_chosen_by_number_or_refused():

@@ -80,8 +80,12 @@ def test_the_rows_of_a_view_are_strict_json_and_name_their_tokens(small):
     assert [row["index"] for row in made] == list(range(len(v.ids))) and made[0]["text"] == "⟨im_start⟩"
     assert "→" in [row["text"] for row in made]  # the tab is shown
     assert {row["index"] for row in structural_rows(v, result.tokens)} == set(np.flatnonzero(result.items[0].structural))
-    undefined = [row for row in made if row["z_corrected"] is None]
-    assert undefined and all(row["why"] for row in undefined) and all(row["queries"] == len(made) - row["index"] for row in made)
+    assert all(row["queries"] == len(made) - row["index"] for row in made)
+    assert [row["segment"] for row in made] == ["template" if flag else "prompt" for flag in result.items[0].structural]
+    short, _ = analysed(small, "Ala", raw=True)
+    undefined = rows(view(short.items[0]), short.tokens, short.special)
+    json.dumps(undefined, allow_nan=False)
+    assert all(row["z_corrected"] is None and row["why"] for row in undefined) and [row["opening"] for row in undefined] == [True, False, False]
 
 
 def test_anomalous_rows_are_the_sinks_outside_the_template_highest_first():
@@ -226,6 +230,38 @@ def test_prompts_read_together_are_those_read_alone(small):
         alone = analysed(small, text)[0].items[0]
         assert item.prompt.ids == alone.prompt.ids and np.array_equal(item.sums.received, alone.sums.received)
         assert np.isfinite(item.sums.received).all()
+
+
+PARAGRAPHS = {
+    "English": ("The lighthouse keeper counted the ships every evening. When the fog came in from the north, he lit the lamp an hour early and rang the "
+                "bell, once for every boat he could not see. In the morning he wrote the number in a book with a blue cover, and the book was almost full."),
+    "Polish": ("Zażółć gęślą jaźń, powiedział Jan i zamknął okno. Na dworze padał śnieg, a w kominku dogasał ogień. Matka odłożyła książkę, spojrzała na "
+               "zegar i westchnęła: znowu nikt nie przyjdzie na kolację, choć stół był nakryty dla sześciu osób, a zupa stygła od godziny."),
+    "code": ('def median(values):\n    """The middle of sorted values."""\n    ordered = sorted(values)\n    middle = len(ordered) // 2\n'
+             "    if len(ordered) % 2:\n        return ordered[middle]\n    return (ordered[middle - 1] + ordered[middle]) / 2\n\n\n"
+             "print(median([3, 1, 4, 1, 5, 9, 2, 6]))\n"),
+    "dialogue": ('"Where have you been?" she asked.\n"At the harbour," he said. "The ferry was late again."\n"It is always late."\n'
+                 '"Not always. Only when I take it."\nShe laughed, and put the kettle on.'),
+    "table": "name,age,city\nAnna,34,Łódź\nPiotr,51,Kraków\nMaria,27,Gdańsk\nJan,45,Poznań\nEwa,39,Wrocław\nTomasz,60,Lublin\n",
+    "a token doubled": ("\n\nOnce upon a time there was a king who had three sons. The eldest was strong, the second was clever, and the third was kind. "
+                        "One day the king fell ill, and no doctor could help him.")}
+
+
+@pytest.fixture(scope="module")
+def bundled(smollm2_folder):
+    from engine.models import registry
+
+    return registry.load("bundled:smollm2-135m", dtype="float32", device="cpu")
+
+
+@pytest.mark.parametrize("kind", PARAGRAPHS)
+def test_raw_and_templated_readings_of_a_paragraph_agree_on_its_health(bundled, kind):
+    """The first token takes half of all attention of any raw text; the health is that of the text, not of where it stands."""
+    raw, framed = (view(analysed(bundled, PARAGRAPHS[kind], raw=raw)[0].items[0]) for raw in (True, False))
+    assert abs(raw.health.value - framed.health.value) < 1, (raw.sentence, framed.sentence)
+    assert raw.scores.share[0] > 0.3 and raw.sinks[0] and raw.health.opening == ((0, 1) if kind == "a token doubled" else (0,))
+    assert "as the opening sink that any text has" in raw.sentence and "opening" not in framed.sentence
+    assert framed.sinks[0] and framed.structural[0] and framed.health.opening == ()
 
 
 def test_the_bundled_model_agrees_with_its_own_eager_attention(smollm2_folder):

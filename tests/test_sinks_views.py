@@ -63,6 +63,25 @@ def test_every_token_wears_its_own_z(run):
             assert low <= z < low + (ribbon.HIGH - ribbon.LOW) / scale.STEPS or not ribbon.LOW <= z < ribbon.HIGH
 
 
+def test_the_opening_sink_is_shown_named_and_not_counted():
+    """Raw: the first token is the text's own, and drains as it does in any text."""
+    item = dataclasses.replace(sample_item(150, structural=0), first="first token")
+    run, seen = sample_sinks(item), view(item, 5.0)
+    html, svg = card_html(run, item, seen), takeaway(run, 0, seen).svg("card", "light")
+    assert seen.sinks[0] and seen.health.opening == (0,) and seen.health.count == 1
+    for text in (html, " ".join(" ".join(ElementTree.fromstring(svg).itertext()).split())):
+        assert "The first token holds" in text and "opening sink, not counted: " in text and "1 of 150 tokens, and the opening sink" in text
+    assert "<td>opening</td>" in html and "opening sink, not counted" in ribbon.details(run, seen, 0) and " sk" in ribbon.look(seen, 0)
+    rows = list(csv.DictReader(io.StringIO(takeaway(run, 0, seen).tables["tokens"](), newline="")))
+    assert [r["opening_sink"] for r in rows[:2]] == ["1", "0"] and {r["segment"] for r in rows} == {"prompt"} and rows[0]["sink"] == "1"
+
+
+def test_the_help_beside_z_says_which_median(run):
+    html = card_html(run, run.items[0], view(run.items[0], 5.0))
+    assert "The median of an even number of values is the midpoint of the two in the middle" in html
+    assert "−0.8993, −0.4497, 0.4497, 0.8993" in html  # worked out in test_sink_statistics
+
+
 def test_text_on_the_scale_can_be_read():
     def luminance(colour):
         parts = [v / 255 for v in scale._rgb(colour)]

@@ -19,9 +19,9 @@ from engine.trace import SinkItem
 @dataclass(frozen=True, eq=False)
 class SinkView:
     """`structural` and `sinks`, (S,) bool, are independent flags. `score` (S,) is what `sinks` compares with the threshold:
-    z′, or z for a token too early for it and where `corrected` is off; NaN where undefined. `learned_share`: the part of all
-    attention that learned sinks, which are no tokens, take in the chosen layers and heads; None where the model has none.
-    Shares are 0–1."""
+    z′, or z where `corrected` is off; NaN where undefined. `learned_share`: the part of all attention that learned sinks, which
+    are no tokens, take in the chosen layers and heads; None where the model has none. `answer_start`: the position from which on
+    tokens are an answer's; None where all are the prompt's. Shares are 0–1."""
 
     ids: tuple[int, ...]
     scores: Scores
@@ -33,14 +33,21 @@ class SinkView:
     health_published: float | None
     published_reason: str | None
     learned_share: float | None
+    answer_start: int | None = None
 
     @property
     def score(self) -> np.ndarray:
-        return self.scores.judged if self.corrected else self.scores.z
+        return self.scores.z_corrected if self.corrected else self.scores.z
 
     @property
     def sentence(self) -> str:
         return self.health.sentence
+
+    def segment(self, j: int) -> str:
+        """Whose token j is: "template", "prompt" or "answer"."""
+        if self.structural[j]:
+            return "template"
+        return "answer" if self.answer_start is not None and j >= self.answer_start else "prompt"
 
     @property
     def structural_share(self) -> float:
@@ -82,12 +89,14 @@ def judged(item: SinkItem, scores: Scores, threshold: float | None = None, corre
     structural = np.asarray(item.structural, bool)
     published, why = health_published(scores, structural, threshold)
     return SinkView(item.prompt.ids, scores, structural, sinks(scores, threshold, corrected), threshold, corrected,
-                    health(scores, structural, threshold, corrected, item.first), published, why, learned_share)
+                    health(scores, structural, threshold, corrected, item.first, item.answer_start), published, why, learned_share,
+                    item.answer_start)
 
 
 def rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = (), where: np.ndarray | None = None) -> list[dict[str, Any]]:
     """One dict a position, those where `where` (S,) is True (None: all). `text` is the token's readable name, `tokens` and
-    `special` those of the run. Undefined numbers are None, and `why` gives the reason. `score` is what `sink` was judged by."""
+    `special` those of the run. Undefined numbers are None, and `why` gives the reason. `score` is what `sink` was judged by;
+    `opening`: whether the token belongs to the opening sink, which health does not count; `segment` as in `SinkView`."""
     s, marked = view.scores, set(special)
     chosen = range(len(view.ids)) if where is None else np.flatnonzero(where)
     why = s.why_corrected if view.corrected else s.why
@@ -95,7 +104,7 @@ def rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = (),
         "index": int(j), "id": view.ids[j], "text": label(bytes.fromhex(tokens.get(view.ids[j], "")), view.ids[j] in marked),
         "structural": bool(view.structural[j]), "queries": int(s.queries[j]), "attention": float(s.attention[j]),
         "z": _number(s.z[j]), "z_corrected": _number(s.z_corrected[j]), "score": _number(view.score[j]), "sink": bool(view.sinks[j]),
-        "why": why.get(int(j)),
+        "why": why.get(int(j)), "segment": view.segment(j), "opening": int(j) in view.health.opening,
     } for j in chosen]
 
 
@@ -105,7 +114,7 @@ def structural_rows(view: SinkView, tokens: Mapping[int, str], special: Sequence
 
 
 def anomalous_rows(view: SinkView, tokens: Mapping[int, str], special: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """The sinks outside the template, the highest score first."""
+    """The sinks outside the template, the opening sink too, the highest score first."""
     found = rows(view, tokens, special, view.sinks & ~view.structural)
     return sorted(found, key=lambda row: -row["score"])
 

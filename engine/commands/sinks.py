@@ -75,6 +75,7 @@ def report(run: SinksRun, views: list[SinkView | None], alone: bool) -> dict[str
     """JSON data: every position with its figures, what they amount to, and the run they come from without its prompts.
 
     `alone`: there was one prompt, whose figures stand at the top; else they stand in `prompts`, one entry each.
+    `opening_sink` is the one that any text has at its first position: shown, and no part of health and of the sinks counted.
     `median` is that of ln attention, as the formula of z has it, and `median_attention` is e to its power. What is
     undefined is null, and a `reason` beside it says why. `text` is a token's own text, "" where it holds only part of a
     character; `bytes` (hex) always says it all.
@@ -96,7 +97,8 @@ def _figures(run: SinksRun, item: SinkItem, view: SinkView | None) -> dict[str, 
         **head, "sentence": view.sentence, "threshold": view.threshold, "edge_corrected": view.corrected,
         "health": h.value, "health_word": h.word, "health_reason": h.reason, "health_published": view.health_published,
         "health_published_reason": view.published_reason, "sinks_outside_template": h.count, "share_held": h.held, "share_drained": h.drained,
-        "share_structural": view.structural_share, "share_learned_sinks": view.learned_share, "median": s.median,
+        "share_drained_by_answer": h.drained_answer, "opening_sink": {"positions": list(h.opening), "share": h.opening_held},
+        "answer_start": item.answer_start, "source": item.source, "share_structural": view.structural_share, "share_learned_sinks": view.learned_share, "median": s.median,
         "median_attention": None if s.median is None else float(s.typical[0]), "scaled_mad": s.scaled_mad, "reason": s.reason,
         "seconds": item.seconds, "peak_extra_bytes": item.peak_extra_bytes, "row_error": item.sums.row_error, "first": item.first,
         "positions": [{**row, "text": own_text(bytes.fromhex(run.tokens.get(row["id"], ""))), "bytes": run.tokens.get(row["id"], "")}
@@ -122,7 +124,10 @@ def _summary(item: SinkItem, v: SinkView) -> list[str]:
     published = f"{v.health_published:.1f} (10 − 10·density − min(mean z, 5), from z)" if v.health_published is not None else f"n/a: {v.published_reason}"
     centre = f"{float(s.typical[0]):.3g}, scaled MAD of the logarithm {s.scaled_mad:.3f}" if s.median is not None else f"n/a: {s.reason}"
     rows = [("threshold", f"{v.threshold:g} on {which}"), ("published formula", published),
-            ("drained", "n/a" if v.health.drained is None else f"{percent(v.health.drained)} of all attention, beyond what typical tokens get"),
+            ("drained", "n/a" if v.health.drained is None else f"{percent(v.health.drained)} of all attention, beyond what typical tokens get"
+             + ("" if v.health.drained_answer is None else f"; {percent(v.health.drained_answer)} by the answer's tokens")),
+            ("opening sink", f"{percent(v.health.opening_held)} of all attention at the first position, as in any text; not counted"
+             if v.sinks[list(v.health.opening)].any() else None),
             ("template", None if not v.structural.any() else
              f"its {int(v.structural.sum()):,} of {len(v.ids):,} tokens hold {percent(v.structural_share)} of all attention"),
             ("learned sinks", None if v.learned_share is None else f"{percent(v.learned_share)} of all attention goes to no token"),
@@ -138,7 +143,8 @@ def table(run: SinksRun, item: SinkItem, v: SinkView) -> list[str]:
 
     lines = [f"{'':>6} {'token':<18} {'attention':>10} {'z':>7} {'z′':>7} {'queries':>8}"]
     for row in rows(v, run.tokens, run.special)[:LISTED]:
-        flags = " ".join(word for word, on in (("sink", row["sink"]), ("template", row["structural"])) if on)
+        flags = " ".join(word for word, on in (("opening", row["sink"] and row["opening"]), ("sink", row["sink"]), ("template", row["structural"]),
+                                                ("answer", row["segment"] == "answer")) if on)
         lines.append(f"{row['index']:>6} {row['text'][:18]:<18} {row['attention']:>10.3g} {_z(row['z']):>7} {_z(row['z_corrected']):>7} "
                      f"{row['queries']:>8,}  {flags}".rstrip())
     if len(v.ids) > LISTED:

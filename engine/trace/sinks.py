@@ -39,6 +39,8 @@ class SinkItem:
 
     `structural`: for each position whether the chat template (or the tokenizer, its opening token) put it there.
     `first`: what the first token is: "begin-of-text token" or "first token".
+    `answer_start`: where in `prompt.ids` a model's answer begins, which was read after its prompt as it stands; None: all is
+    prompt. `source`: then, the run and the side of it that the answer comes from.
     """
 
     prompt: Prompt
@@ -50,6 +52,8 @@ class SinkItem:
     peak_extra_bytes: int | None = None  # resident memory above that before the reading, at its highest; None: not measured
     sums: Sums | None = None
     refused: str | None = None
+    answer_start: int | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True)

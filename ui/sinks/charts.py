@@ -102,7 +102,7 @@ def null_curve(run: SinksRun, item: SinkItem, view: SinkView, theme: str = "ligh
     c = colours(theme)
     names = {"share_corrected": "z′", "share_plain": "z"}
     rows = [dict(threshold=p["threshold"], kind=name, share=p[key]) for p in null["curve"] for key, name in names.items() if p.get(key)]
-    words = null["sentence"]
+    words = " ".join(filter(None, (null["sentence"], null.get("queries_sentence"))))
     lines = alt.Chart(alt.Data(values=rows)).mark_line(strokeWidth=2).encode(
         x=alt.X("threshold:Q", title="threshold"),
         y=alt.Y("share:Q", title="content tokens flagged (log scale)", scale=alt.Scale(type="log"), axis=alt.Axis(format=".2~%", tickCount=5)),

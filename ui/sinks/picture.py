@@ -9,7 +9,7 @@ from engine.trace import SinkItem, SinksRun
 from ui import scale
 from ui.picture import CELL, EDGE, GAP, LINE, SIZE, WIDTH, cells, document, ribbon_lines, text, wrap
 from ui.ribbon import number
-from ui.sinks.card import Chosen, _z, caption, share
+from ui.sinks.card import Chosen, _z, caption, counted, has_opening, share, sink_word
 from ui.sinks.ribbon import HIGH, LOW, TICKS, tokens_of
 from ui.theme import Colours, colours
 
@@ -23,9 +23,9 @@ def card_svg(run: SinksRun, item: SinkItem, view: SinkView, chosen: Chosen, them
     drawn, y = _ribbon(run, item, view, y, c, CARD_LINES)
     parts += drawn
     half = (WIDTH - 2 * EDGE - GAP) / 2
-    content = len(view.ids) - int(view.structural.sum())
-    tables = (("Structural", f"tokens of {len(view.ids):,}", structural_rows(view, run.tokens, run.special)),
-              ("Anomalous", f"outside the template, of {content:,} tokens", anomalous_rows(view, run.tokens, run.special)))
+    structural = structural_rows(view, run.tokens, run.special)
+    tables = (("Structural", f"{len(structural)} tokens of {len(view.ids):,}", structural),
+              ("Anomalous", f"outside the template, {counted(view)}", anomalous_rows(view, run.tokens, run.special)))
     ends = []
     for i, (title, of, rows) in enumerate(tables):
         drawn, end = _table(EDGE + i * (half + GAP), y, half, title, of, rows, c)
@@ -50,10 +50,14 @@ def _head(view: SinkView, c: Colours) -> tuple[list[str], float]:
     h = view.health
     published = "n/a" if view.health_published is None else f"{view.health_published:.1f}"
     drained = "n/a" if h.drained is None else share(h.drained)
-    words = (f"published formula: {published} · drained outside the template: {drained} of all attention · "
+    by_answer = "" if h.drained_answer is None else f", {share(h.drained_answer)} by the answer"
+    opening = f"opening sink, not counted: {share(h.opening_held)} · " if has_opening(view) else ""
+    words = (f"published formula: {published} · drained outside the template: {drained} of all attention{by_answer} · {opening}"
              f"held by the template: {share(view.structural_share)}")
-    parts.append(text(EDGE, y, words, 13, c.quiet))
-    return parts, y + 16
+    for line in wrap(words, WIDTH - 2 * EDGE, 13):
+        parts.append(text(EDGE, y, line, 13, c.quiet))
+        y += 18
+    return parts, y - 2
 
 
 def _ribbon(run: SinksRun, item: SinkItem, view: SinkView, y: float, c: Colours, most: int) -> tuple[list[str], float]:
@@ -81,6 +85,8 @@ def _token(view: SinkView, j: int, words: str, x: float, y: float, c: Colours) -
     if view.structural[j]:
         out.append(f'<line x1="{x:.1f}" x2="{x + width:.1f}" y1="{y + LINE - 1:.1f}" y2="{y + LINE - 1:.1f}" stroke="{c.ink}" stroke-width="2" '
                    'stroke-dasharray="2 2"/>')
+    if view.segment(j) == "answer":
+        out.append(f'<line x1="{x:.1f}" x2="{x + width:.1f}" y1="{y:.1f}" y2="{y:.1f}" stroke="{c.accent}" stroke-width="2"/>')
     return out + [text(x, y + 17, words, SIZE, ink, mono=True, length=width, weight=700 if view.sinks[j] else 400)]
 
 
@@ -97,11 +103,15 @@ def _legend(view: SinkView, y: float, c: Colours) -> list[str]:
     out.append(f'<rect x="{x}" y="{y + 12}" width="38" height="18" rx="2" fill="none" stroke="{c.ink}" stroke-width="2.5"/>')
     out.append(text(x + 46, y + 26, f"sink: at or above {view.threshold:g}", 12, c.quiet))
     out.append(f'<line x1="{x + 230}" x2="{x + 268}" y1="{y + 27}" y2="{y + 27}" stroke="{c.ink}" stroke-width="2" stroke-dasharray="2 2"/>')
-    return out + [text(x + 276, y + 26, "structural: put there by the chat template or the tokenizer", 12, c.quiet)]
+    out.append(text(x + 276, y + 26, "structural: put there by the chat template or the tokenizer", 12, c.quiet))
+    if view.answer_start is not None:
+        out += [f'<line x1="{x}" x2="{x + 38}" y1="{y + 40}" y2="{y + 40}" stroke="{c.accent}" stroke-width="2"/>',
+                text(x + 46, y + 44, "answer: written by the model", 12, c.quiet)]
+    return out
 
 
 def _table(x: float, y: float, width: float, title: str, of: str, rows: list[dict], c: Colours) -> tuple[list[str], float]:
-    out = [text(x, y + 12, f"{title}: {len(rows)} {of}", 13, c.ink, weight=600)]
+    out = [text(x, y + 12, f"{title}: {of}", 13, c.ink, weight=600)]
     edges = [x + width * share for share in (0.09, 0.12, 0.54, 0.67, 0.80, 0.92, 1.0)]
     names = ("position", "token", "attention", "z", "z′", "queries", "sink?")
     anchors = ("end", "start", "end", "end", "end", "end", "end")
@@ -112,7 +122,7 @@ def _table(x: float, y: float, width: float, title: str, of: str, rows: list[dic
         y += 19
         token = row["text"] if len(row["text"]) <= 18 else row["text"][:17] + "…"
         values = (str(row["index"]), token, number(row["attention"]), _z(row["z"]), _z(row["z_corrected"]), f"{row['queries']:,}",
-                  "sink" if row["sink"] else "no")
+                  sink_word(row))
         weight = 600 if row["sink"] else 400
         for at, value, anchor in zip(edges, values, anchors):
             out.append(text(at + (6 if anchor == "start" else 0), y, value, 12, c.ink, weight=weight, anchor=anchor,

@@ -22,7 +22,7 @@ from ui.result import theme, when
 from ui.session import keep, remembered
 from ui.share import share
 from ui.sinks import ribbon, takeaway
-from ui.sinks.card import CSS, Chosen, card_html
+from ui.sinks.card import CSS, Z_HELP, Chosen, card_html
 
 PREFIX = "sinks.view"
 KEPT = 12  # scored prompts that are kept while controls move
@@ -70,8 +70,8 @@ def controls(run: SinksRun) -> None:
                        "flags at most 1 % of the content tokens of ordinary text (the chart “What ordinary text has”).")
         with st.container(width=200):
             st.checkbox("Edge-corrected", key=remembered("corrected", True, PREFIX),
-                        help="Score a late key against all others at an equal number of following queries (z′). Without it the tail of any "
-                             "prompt looks like a sink, because only near queries see it.")
+                        help="Score by z′, which compares tokens at equal numbers of queries. Without it the tail of any prompt looks like a sink, "
+                             f"because only near queries see it. {Z_HELP}")
             st.checkbox("Leave structural out", key=remembered("exclude", True, PREFIX),
                         help="Take median and spread over the tokens that are not the chat template's.")
         _some("Layers", "layers", layers, f"Of the {layers} layers of {facts.title}; none chosen means all.")
@@ -114,7 +114,7 @@ def choose(run: SinksRun, read: list[int]) -> tuple[int, int | None]:
             "Prompt": column.TextColumn(width="medium"), "Label": column.TextColumn(width=80), "Category": column.TextColumn(width=90),
             "Tokens": column.NumberColumn(width=65), "Health": column.NumberColumn(width=65, format="%.1f", help="0–10; see the card"),
             "Published": column.NumberColumn(width=80, format="%.1f", help="10 − 10 · density − min(mean z, 5)"),
-            "Sinks outside": column.NumberColumn(width=90, help="Sinks that the chat template does not explain"),
+            "Sinks outside": column.NumberColumn(width=90, help="Sinks that the chat template does not explain, without the one that any text has at its first position"),
             "Drained": column.NumberColumn(width=75, format="%.1f %%", help="Of all attention, above what typical tokens get"),
             "Seconds": column.NumberColumn(width=70, format="%.2f s"), "Note": column.TextColumn(width="medium")})
     ticked = [i for i in state.selection.rows if i in read]

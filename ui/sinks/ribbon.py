@@ -19,6 +19,7 @@ WINDOW = 1000  # tokens drawn at a time: a browser lays out that many in a tenth
 CSS = scale.css() + """
 .sl .t.sk{box-shadow:inset 0 0 0 2px var(--ink);font-weight:700;padding:1px 2px}
 .sl .t.st{border-bottom:2px dotted var(--ink)}
+.sl .t.an{border-top:2px solid var(--accent)}
 .sl .keyed{display:flex;flex-wrap:wrap;gap:6px 22px;align-items:end;font-size:13px;color:var(--quiet)}
 .sl .keyed .t{color:var(--ink);padding:1px 4px;margin-right:5px}
 """
@@ -44,16 +45,17 @@ def ribbon_html(run: SinksRun, item: SinkItem, view: SinkView, start: int = 0, c
 
 
 def look(view: SinkView, j: int) -> str:
-    """The classes of token j: its colour, and whether it is a sink and the template's."""
+    """The classes of token j: its colour, and whether it is a sink, the template's or an answer's."""
     z = view.score[j]
     return ("nan" if math.isnan(z) else f"q{scale.step(z, LOW, HIGH)}") + (" sk" if view.sinks[j] else "") + (
-        " st" if view.structural[j] else "")
+        " st" if view.structural[j] else " an" if view.segment(j) == "answer" else "")
 
 
 def details(run: SinksRun, view: SinkView, j: int) -> str:
     """Everything known of token j as a few plain lines."""
     raw, s = run.tokens.get(view.ids[j], ""), view.scores
-    kinds = [f"position {j}"] + (["structural"] if view.structural[j] else []) + (["sink"] if view.sinks[j] else [])
+    kinds = [f"position {j}"] + (["structural"] if view.structural[j] else [] if view.answer_start is None else [f"of the {view.segment(j)}"])
+    kinds += ["opening sink, not counted" if j in view.health.opening else "sink"] if view.sinks[j] else []
     queries = int(s.queries[j])
     lines = [label(bytes.fromhex(raw), view.ids[j] in run.special) + "   " + " · ".join(kinds),
              f"id {view.ids[j]} · bytes {bytes.fromhex(raw).hex(' ').upper() or 'none'}",
@@ -76,4 +78,5 @@ def legend_html(view: SinkView) -> str:
     return (f'<div class="keyed">{scale.legend_html(f"{name} (fixed scale)", TICKS)}'
             f'<span><span class="t sk">sink</span>{name[:2].strip(",")} ≥ {view.threshold:g}</span>'
             '<span><span class="t st">structural</span>put there by the chat template or the tokenizer</span>'
+            + ("" if view.answer_start is None else '<span><span class="t an">answer</span>written by the model</span>') +
             '<span><span class="t nan">&nbsp;&nbsp;</span>undefined</span></div>')

@@ -19,7 +19,7 @@ TITLES = {"card": "Card", "ribbon": "Ribbon", "histogram": "Histogram of z", "la
           "heads": "Heads that feed the sinks", "null": "What ordinary text has"}
 JSON_LIMIT = 80 * 2**20  # bytes of arrays; past that the attention of near queries per head stays out of the file
 COLUMNS = ("prompt", "category", "index", "id", "bytes", "text", "structural", "sink", "attention", "share_of_all", "queries", "z", "z_corrected",
-           "why_undefined", "caption")
+           "why_undefined", "segment", "opening_sink", "caption")
 
 
 def takeaway(run: SinksRun, at: int | None = None, seen: SinkView | None = None, chosen: Chosen = Chosen()) -> Takeaway:
@@ -79,7 +79,7 @@ def csv(run: SinksRun, views: list[tuple[SinkItem, SinkView]], chosen: Chosen) -
         for row in rows(seen, run.tokens, run.special):
             raw = run.tokens.get(row["id"], "")
             values = (item.label, item.category, row["index"], row["id"], raw, own_text(bytes.fromhex(raw)), int(row["structural"]), int(row["sink"]),
-                      row["attention"], float(seen.scores.share[row["index"]]), row["queries"], row["z"], row["z_corrected"], row["why"], note)
+                      row["attention"], float(seen.scores.share[row["index"]]), row["queries"], row["z"], row["z_corrected"], row["why"], row["segment"], int(row["opening"]), note)
             writer.writerow(["" if v is None else v for v in values])
             note = ""
     return out.getvalue()
