@@ -53,8 +53,8 @@ def nothing_yet() -> None:
         run, _ = recorded.recorded(kind)
         if run is None:
             continue
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            if st.button(f"Open {name}", key=f"runs.recorded.{kind}", width=150, help="A recorded run, on the page that makes such."):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"runs-recorded-{kind}"):
+            if st.button(name, key=f"runs.recorded.{kind}", width=110, help="Open this recorded run on the page that makes such."):
                 st.switch_page(f"pages/{jobs.PAGES[kind]}.py", query_params={"run": run.id})
             session.draw(f'<p class="sl provenance"><span class="mark">recorded</span>{html.escape(replay.recorded_words(run))}</p>', width="stretch")
 

@@ -70,10 +70,8 @@ def main() -> None:
     if session.query("run") or session.query("job"):
         st.switch_page("pages/compare.py", query_params={k: v for k in ("run", "job") if (v := session.query(k))})
     session.draw('<div class="sl lead"><h1>See what a language model does with your prompt</h1>'
-                 "<p>A language model writes one token at a time; a small draft model can guess a few ahead, and the large one "
-                 "checks the guesses in a single pass. SpecLens runs both ways side by side, on this computer and with real models, "
-                 "and shows which guesses survived, what put the others right and what each round cost. Then it says plainly "
-                 "whether it paid.</p></div>")
+                 "<p>A small draft model guesses a few tokens ahead, and the large one checks the guesses in a single pass. SpecLens runs both "
+                 "ways on this computer, shows which guesses survived, and says plainly whether it paid.</p></div>")
     run, trouble = recorded.recorded("compare")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if run is not None and st.button("Run it live", type="primary", key="start.live",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 from html import escape
 from typing import Mapping
 
 from ui.theme import colours, css
 
 CHART_WIDTH, PAGE_WIDTH = 640, 370  # pixels: as a picture, and in a page, where it must read on a phone
+LETTER = 6.6  # pixels: a letter of a chart's subtitle, on average and with some to spare
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
@@ -17,7 +19,10 @@ def chart_svg(chart, width: int = CHART_WIDTH) -> str:
     """An Altair chart as SVG."""
     import vl_convert  # a renderer that no page needs before it is asked
 
-    return vl_convert.vegalite_to_svg(chart.properties(width=width).to_dict())
+    spec = chart.properties(width=width).to_dict()
+    title = spec.get("title", {})  # its lines are cut for a phone; here they may be as wide as the picture
+    title["subtitle"] = textwrap.wrap(" ".join(title.get("subtitle", [])), int(width / LETTER))
+    return vl_convert.vegalite_to_svg(spec)
 
 
 def document(title: str, body: str, charts: Mapping[str, str] = {}, style: str = "") -> str:

@@ -68,8 +68,8 @@ def opening(desk: Desk) -> tuple[AnyRun | None, bool]:
 def provenance(desk: Desk, run: AnyRun, take: Callable[[AnyRun], None]) -> None:
     """Above a recorded run: that it is one, when and on what it was made, and how to have it made here."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="provenance"):
-        session.draw(f'<p class="sl provenance"><span class="mark">recorded</span>{html.escape(recorded_words(run))} Press Run for one of your '
-                     "own.</p>", width="content")
+        session.draw(f'<p class="sl provenance"><span class="mark">recorded</span>{html.escape(recorded_words(run))}. Press Run for one of '
+                     "your own.</p>", width="stretch")
         st.button("Take its settings", type="tertiary", on_click=take, args=(run,), key=f"{desk.page}.takerecorded",
                   help="Sets prompt, models and settings to those of this recorded run.")
 

@@ -37,8 +37,10 @@ CSS = """
 .sl.lead h1{margin-bottom:6px} .sl.head p{color:var(--quiet)}
 .sl.folded{display:flex;flex-wrap:wrap;gap:0 16px;align-items:baseline;font-size:14px;color:var(--quiet)}
 .sl.folded b{font-weight:500;color:var(--ink);overflow-wrap:anywhere}
-.stMain:has(.sl.folded) :is(.st-key-asked,.stLayoutWrapper:has(>.st-key-asked)),
+.stMain:has(.sl.folded) div:is(.st-key-asked,:has(>.st-key-asked)),
 .stElementContainer:has(.sl.unfolded){display:none}
+.sl.chart h3{font-size:14px;font-weight:600;line-height:1.4} .sl.chart p{font-size:13px;color:var(--quiet);text-wrap:pretty}
+p.sl{margin:0}
 .sl.provenance{font-size:13px;color:var(--quiet)} .sl.provenance .mark{margin:0 8px 0 0;vertical-align:1px;color:var(--ink)}
 .sl.lead p{font-size:16px;line-height:1.55} .sl.small{font-size:13px}
 .sl.oneline{white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-size:14px}
@@ -52,7 +54,9 @@ CSS = """
   overflow-wrap:anywhere;white-space:pre-wrap;color:light-dark(#111,#fff)}
 .sl-say-error{border-color:light-dark(#b3541e,#f09a55);background:light-dark(#fdf3ec,#2a1608)}
 .sl-say-note{border-color:light-dark(#c9ced6,#3a424c);background:light-dark(#f5f6f8,#1a1f27)}
-@media (max-width:640px){.sl.live{padding:14px} .sl .tail{--reserved:11em}}
+@media (max-width:640px){.st-key-sinks-look{gap:8px 12px!important}
+.st-key-sinks-look>*{width:calc(50% - 6px)!important;flex:0 0 calc(50% - 6px)!important;min-width:0!important}
+.sl.live{padding:14px} .sl .tail{--reserved:11em}}
 """
 
 

@@ -29,7 +29,7 @@ def preview(found: PromptSet, key: str) -> None:
         data["Category"] = [letters(p.category, 60) if p.category else "" for p in head]
     column = st.column_config
     signs = "· space at an end or doubled, → tab, ⏎ line break, ⟨U+…⟩ what is not drawn. A long prompt is cut here, not when it is run."
-    st.dataframe(pd.DataFrame(data), hide_index=True, key=key, height="auto" if len(head) <= 6 else 248, column_config={
+    st.dataframe(pd.DataFrame(data), hide_index=True, placeholder="", key=key, height="auto" if len(head) <= 6 else 248, column_config={
         "Line": column.NumberColumn("Row" if found.kind == "parquet" else "Line", width=60, help="Where it begins in its source, from 1"),
         "Prompt": column.TextColumn(width="large", help=signs),
         "Label": column.TextColumn(width=120, help="What names it in tables; no two are alike"),

@@ -7,7 +7,7 @@ from html import escape
 
 from engine.analysis.metrics import metrics
 from engine.trace import AnyRun, Run
-from ui.card import SIDES, sampling_words
+from ui.card import SIDES
 from ui.grow import at, length, moments, so_far
 from ui.live import panel_html
 from ui.rounds import sentence as round_sentence
@@ -89,13 +89,12 @@ def replay_html(run: Run, seconds: float) -> str:
 
 def provenance(run: Run) -> str:
     """When and on what it was recorded, in one sentence, and what the replay does with it."""
-    return (f"{recorded_words(run)} The two sides ran one after the other; the replay starts both clocks together and keeps the recorded "
-            "times.")
+    return (f"Recorded {recorded_words(run)}. The two sides ran one after the other; the replay starts both clocks together and keeps the "
+            "recorded times.")
 
 
 def recorded_words(run: AnyRun) -> str:
-    """When and on what a run of any kind was recorded, in one sentence."""
+    """on 2026-12-07 with SmolLM2-135M-Instruct and smollm2-draft (bfloat16) on AMD EPYC, Linux 6.18: when and on what it was made."""
     titles = " and ".join(dict.fromkeys(facts.title for facts in run.models.values()))
     kinds = ", ".join(dict.fromkeys(facts.dtype for facts in run.models.values()))
-    drawn = "" if run.kind == "sinks" else f", {sampling_words(run.settings.sampling)}"
-    return f"Recorded on {run.created[:10]} with {titles} ({kinds}{drawn}) on {run.machine.chip}, {run.machine.system}."
+    return f"on {run.created[:10]} with {titles} ({kinds}) on {run.machine.chip}, {run.machine.system}"

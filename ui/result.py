@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 
 import streamlit as st
@@ -11,6 +10,7 @@ from engine.analysis.metrics import metrics
 from engine.trace import Run
 from ui import session
 from ui.card import card_html
+from ui.figure import figure
 from ui.ribbon import tokens_of
 from ui.rounds import round_count, round_html
 from ui.share import share
@@ -109,9 +109,8 @@ def charts(run: Run, key: str) -> None:
     for row in LAYOUT:
         for column, names in zip(st.columns(2, gap="large"), row):
             with column:
-                # a copy each time: Streamlit takes the data out of the specification it is given
                 for name in filter(found.__contains__, names):
-                    st.vega_lite_chart(spec=copy.deepcopy(found[name]), theme=None, key=f"{key}.chart.{name}", width="stretch")
+                    figure(found[name], f"{key}.chart.{name}")
 
 
 def specs(run: Run, theme: str) -> dict[str, dict]:
@@ -123,8 +122,8 @@ def specs(run: Run, theme: str) -> dict[str, dict]:
         from ui.charts import FIGURES
         made = {}
         with debug_mode(False):  # checking each chart against the schema takes longer than drawing it; the tests do that
-            for name, figure in FIGURES.items():
-                chart = figure(run, drawn(run)[0], theme)
+            for name, make in FIGURES.items():
+                chart = make(run, drawn(run)[0], theme)
                 if chart is not None:
                     # fit-x: the height is the plot's; else the title would be taken out of it
                     made[name] = {**chart.to_dict(validate=False), "autosize": {"type": "fit-x", "contains": "padding"}}

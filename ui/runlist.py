@@ -73,7 +73,7 @@ def table(runs: Sequence[Summary], ticked: Sequence[str]) -> list[str]:
     column = st.column_config
     mark = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:12]
     state = st.dataframe(
-        data, hide_index=True, key=f"runs.table.{mark}", on_select="rerun", selection_mode="multi-row",
+        data, hide_index=True, placeholder="", key=f"runs.table.{mark}", on_select="rerun", selection_mode="multi-row",
         height="auto" if len(runs) <= 12 else 460,
         selection_default={"selection": {"rows": [i for i, run in enumerate(ids) if run in ticked], "columns": [], "cells": []}},
         column_config={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 from typing import Sequence
 
@@ -15,6 +14,7 @@ from ui import kinds, session
 from ui.entropy import ribbon
 from ui.entropy.card import CSS, card_html
 from ui.entropy.takeaway import takeaway
+from ui.figure import figure
 from ui.jobs import Desk
 from ui.preview import letters
 from ui.result import theme, when
@@ -91,7 +91,7 @@ def choose(run: AnyRun, side: str, chosen: Sequence[Trail]) -> int:
             "Category": [letters(t.category, 40) if t.category else "" for t in chosen],
             "Mean": [f["entropy_bits"] for f in of], "Sampling": [f["sampling_entropy_bits"] for f in of],
             "Highest": [f["entropy_bits_max"] for f in of], "Above 4": [f["unsure"] for f in of], "Tokens": [f["tokens"] for f in of]}),
-        hide_index=True, key=f"entropy.list.{run.id}.{side}", on_select="rerun", selection_mode="single-row",
+        hide_index=True, placeholder="", key=f"entropy.list.{run.id}.{side}", on_select="rerun", selection_mode="single-row",
         height="auto" if len(chosen) <= 8 else 320,
         column_config={
             "Prompt": column.TextColumn(width="medium"), "Label": column.TextColumn(width=90), "Category": column.TextColumn(width=110),
@@ -124,8 +124,7 @@ def one(run: AnyRun, side: str, chosen: Sequence[Trail], at: int) -> None:
         names = [name for name in row if name in made]
         for column, name in zip(st.columns(max(len(row), 1), gap="large"), names):
             with column:
-                # a copy each time: Streamlit takes the data out of the specification it is given
-                st.vega_lite_chart(spec=copy.deepcopy(made[name]), theme=None, key=f"entropy.chart.{name}", width="stretch")
+                figure(made[name], f"entropy.chart.{name}")
 
 
 def _sides(run: AnyRun) -> dict[str, tuple[Trail, ...]]:
@@ -144,8 +143,8 @@ def specs(run: AnyRun, side: str, chosen: Sequence[Trail], at: int, start: int) 
         from ui.entropy.charts import FIGURES
         made = {}
         with debug_mode(False):  # checking each chart against the schema takes longer than drawing it; the tests do that
-            for name, figure in FIGURES.items():
-                chart = figure(run, chosen, chosen[at], theme(), **({"start": start} if name == "line" else {}))
+            for name, draw in FIGURES.items():
+                chart = draw(run, chosen, chosen[at], theme(), **({"start": start} if name == "line" else {}))
                 if chart is not None:
                     spec = chart.to_dict(validate=False)
                     made[name] = spec if "vconcat" in spec else {**spec, "autosize": {"type": "fit-x", "contains": "padding"}}

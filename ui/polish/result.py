@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import html
 
 import streamlit as st
@@ -10,6 +9,7 @@ import streamlit as st
 from engine.analysis.uag import Figures, figures
 from engine.trace import UagItem, UagResult, UagRun
 from ui import session
+from ui.figure import figure
 from ui.preview import letters
 from ui.result import theme, when
 from ui.ribbon import legend_html, ribbon_html, tokens_from
@@ -129,4 +129,4 @@ def charts(run: UagRun, f: Figures) -> None:
         for column, name in zip(st.columns(2, gap="large"), row):
             if name in made:
                 with column:
-                    st.vega_lite_chart(spec=copy.deepcopy(made[name]), theme=None, key=f"polish.chart.{name}", width="stretch")
+                    figure(made[name], f"polish.chart.{name}")

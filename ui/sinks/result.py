@@ -5,7 +5,6 @@ Nothing here asks the model: threshold, layers, heads, exclusion and edge correc
 
 from __future__ import annotations
 
-import copy
 import html
 
 import streamlit as st
@@ -17,6 +16,7 @@ from engine.errors import RequestError
 from engine.limits import LIMITS
 from engine.trace import SinksRun
 from ui import session
+from ui.figure import figure
 from ui.preview import letters
 from ui.result import theme, when
 from ui.session import keep, remembered
@@ -108,7 +108,7 @@ def choose(run: SinksRun, read: list[int]) -> tuple[int, int | None]:
         "Note": [_cell(item.refused or (views[i].health.reason if i in views else None), 200) for i, item in enumerate(run.items)]})
     column = st.column_config
     state = st.dataframe(
-        data, hide_index=True, key=f"sinks.list.{run.id}", on_select="rerun", selection_mode="multi-row",
+        data, hide_index=True, placeholder="", key=f"sinks.list.{run.id}", on_select="rerun", selection_mode="multi-row",
         height="auto" if len(data) <= 8 else 320,
         column_config={
             "Prompt": column.TextColumn(width="medium"), "Label": column.TextColumn(width=80), "Category": column.TextColumn(width=90),
@@ -161,9 +161,7 @@ def charts(run: SinksRun, at: int, view: SinkView, key: str, beside: bool) -> No
             if name not in made:
                 continue
             with column:
-                # a copy each time: Streamlit takes the data out of the specification it is given
-                picked = st.vega_lite_chart(spec=copy.deepcopy(made[name]), theme=None, key=f"{key}.chart.{name}", width="stretch",
-                                            **({"on_select": "rerun", "selection_mode": "head"} if name == "heads" else {}))
+                picked = figure(made[name], f"{key}.chart.{name}", **({"on_select": "rerun", "selection_mode": "head"} if name == "heads" else {}))
                 if name == "heads":
                     _picked(picked, key)
 
@@ -214,10 +212,10 @@ def specs(run: SinksRun, at: int, view: SinkView) -> dict[str, dict]:
     shelf = st.session_state.setdefault("sinks.specs", {})
     made = {}
     with debug_mode(False):  # checking each chart against the schema takes longer than drawing it; the tests do that
-        for name, figure in FIGURES.items():
+        for name, make in FIGURES.items():
             place, stamp = (name, at), (run.id, run.created, theme(), moved[name])
             if shelf.get(place, (None,))[0] != stamp:
-                chart = figure(run, run.items[at], view, theme())
+                chart = make(run, run.items[at], view, theme())
                 shelf[place] = stamp, None if chart is None else {**chart.to_dict(validate=False), "autosize": {"type": "fit-x", "contains": "padding"}}
             if shelf[place][1] is not None:
                 made[name] = shelf[place][1]
