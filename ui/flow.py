@@ -54,15 +54,18 @@ def page(desk: Desk, asking: Callable[[], None], growing: Callable[..., str], sh
 
 
 def opening(desk: Desk) -> tuple[AnyRun | None, bool]:
-    """What a page shows before it is asked for anything: the newest run of one's own, else the recorded one; and whether it is one's
-    own."""
+    """What a page shows at its bare address: the newest run of one's own there was when this session first came, so that a step back
+    shows what was on screen before; else the recorded one. And whether it is one's own."""
+    place, kind = f"speclens.{desk.page}.opening", next(kind for kind, page in PAGES.items() if page == desk.page)
     try:
-        for summary in cache.store().list():
-            if PAGES.get(summary.kind) == desk.page and not summary.damaged:
-                return load(summary.id), True
+        if place not in st.session_state:
+            runs = (s for s in cache.store().list() if s.kind == kind and not s.damaged)
+            st.session_state[place] = next((s.id for s in runs), None)
+        if st.session_state[place]:
+            return load(st.session_state[place]), True
     except RequestError:  # the folder cannot be read, or the file went since
         pass
-    return recorded(next(kind for kind, page in PAGES.items() if page == desk.page))[0], False
+    return recorded(kind)[0], False
 
 
 def provenance(desk: Desk, run: AnyRun, take: Callable[[AnyRun], None]) -> None:
