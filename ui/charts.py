@@ -15,6 +15,7 @@ import altair as alt
 
 from engine.analysis.ceilings import ceiling
 from engine.analysis.entropy import acceptance_bins, judged, trails
+from engine.analysis.timing import spent_by
 from engine.trace import BONUS, CORRECTION, PLAIN, Run
 from ui.card import share, time_shares
 from ui.theme import chart_config, colours
@@ -64,7 +65,7 @@ def time_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | Non
     else:
         words = "Only the verifier ran."
     chart = alt.Chart(alt.Data(values=rows)).mark_bar(height=22).encode(
-        x=alt.X("seconds:Q", title="decode time, seconds (mean of the repeats)", stack="zero", axis=alt.Axis(tickCount=6)),
+        x=alt.X("seconds:Q", title="decode time by medians per pass, seconds (mean of the repeats)", stack="zero", axis=alt.Axis(tickCount=6)),
         y=alt.Y("side:N", title=None, sort=["verifier only", "speculative"], axis=alt.Axis(domain=False, ticks=False, minExtent=92)),
         color=alt.Color("part:N", scale=alt.Scale(domain=["verify", "draft", "other"], range=[c.neutral, c.accent, c.line]),
                         legend=alt.Legend(title=None)),
@@ -84,8 +85,7 @@ def speed_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | No
             continue
         low, high = metrics[f"{side}_tokens_per_second_range"]
         spans.append(dict(side=name, median=middle, low=low, high=high, label=f"{middle:.1f}"))
-        repeats += [dict(side=name, rate=t.tokens / t.decode_seconds, repeat=i + 1)
-                    for i, t in enumerate(answer.timings[:ROWS // 2]) if t.decode_seconds > 0]
+        repeats += [dict(side=name, rate=d.tokens / d.decode, repeat=i + 1) for i, d in enumerate(spent_by(answer)[:ROWS // 2]) if d.decode > 0]
     if not spans:
         return None
     words = " against ".join(f"{s['label']} tok/s {s['side']}" for s in reversed(spans))
@@ -110,18 +110,23 @@ def speedup_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
     """Speedup against acceptance: the measured point, this run's ceiling, the textbook's, and where each breaks even."""
     c = colours(theme)
     gamma, r = metrics.get("proposals_per_round"), metrics.get("acceptance_rate")
-    kinds = {"ceiling, this run": (metrics.get("cost_ratio"), metrics.get("mean_pass_cost") or metrics.get("pass_cost")),
+    kinds = {"ceiling, this run": (metrics.get("cost_ratio"), metrics.get("mean_pass_cost")),
              "ceiling by FLOPs": (metrics.get("cost_ratio_flops"), 1.0)}
-    kinds = {k: v for k, v in kinds.items() if None not in v}
+    kinds = {k: v for k, v in kinds.items() if None not in v and (k == "ceiling by FLOPs" or metrics.get("ceiling"))}
     if not gamma or r is None or not kinds:
         return None
+    if "ceiling, this run" in kinds:  # in verifier-only tokens by the clock, which are a little more than passes
+        cost, pass_ = kinds["ceiling, this run"]
+        more = metrics["ceiling"] / ceiling(gamma, r, cost, pass_)
+        kinds["ceiling, this run"] = (cost / more, pass_ / more)
     curves = [dict(kind=k, acceptance=i / 50, speedup=ceiling(gamma, i / 50, cost, pass_)) for k, (cost, pass_) in kinds.items()
               for i in range(51)]
     words = f"At {share(r)} acceptance this run could reach "
     words += " and ".join(f"{ceiling(gamma, r, cost, pass_):.2f}× ({k.replace('ceiling, ', '').replace('ceiling ', '')})"
                           for k, (cost, pass_) in kinds.items())
     measured = metrics.get("speedup")
-    words += f"; it reached {measured:.2f}×." if measured is not None else "; its speedup was not measured."
+    words += "; its own timing was disturbed." if metrics.get("disturbed") else \
+        f"; it reached {measured:.2f}×." if measured is not None else "; its speedup was not measured."
     even = metrics.get("break_even")
     words += f" It breaks even at {share(even)}." if even is not None and even > 0 else \
         " It pays at any acceptance." if even is not None else " No acceptance pays." if "ceiling, this run" in kinds else ""
@@ -141,7 +146,7 @@ def speedup_chart(run: Run, metrics: dict, theme: str = "light") -> alt.Chart | 
     layers = [one, lines]
     if measured is not None:
         span = metrics.get("speedup_range") or [measured, measured]
-        point = alt.Data(values=[dict(acceptance=r, speedup=measured, low=span[0], high=span[1], label=f"measured {measured:.2f}×")])
+        point = alt.Data(values=[dict(acceptance=r, speedup=measured, low=span[0], high=span[1], label=f"measured {measured:.2f}×" + (", disturbed" if metrics.get("disturbed") else ""))])
         place = dict(align="left", dx=9, dy=10) if r < 0.6 else dict(align="right", dx=-9, dy=-10)
         layers += [
             alt.Chart(point).mark_rule(color=c.ink, strokeWidth=2).encode(x=x, y=alt.Y("low:Q"), y2="high:Q"),

@@ -3,6 +3,10 @@
 A figure that is not defined (no draft token, one side only, nothing emitted) is None, and `reasons` says why. Rates
 are tokens per second, times seconds, entropies bits. Ratios pair the repeats of both sides, so that a drifting
 clock speed does not end up in the speedup; the figure is the median over repeats and `…_range` is [lowest, highest].
+
+Decode seconds are made of medians per pass (`engine.analysis.timing`), so that a passing disturbance is in no figure; those of
+the plain sums end in `_total`. Where the disturbance lasted, or figures contradict each other, `disturbed` is a sentence that
+says so. Repeat by repeat speedup = ceiling × (1 − share of the time outside the models), so no speedup passes its ceiling.
 """
 
 from __future__ import annotations
@@ -11,7 +15,8 @@ import math
 from statistics import fmean, median
 
 from engine.analysis import ceilings
-from engine.analysis.sentence import sentence
+from engine.analysis.sentence import sentence, times
+from engine.analysis.timing import Spent, most, passes_of, spent_by, trouble, typical
 from engine.trace import BONUS, CORRECTION, PLAIN, Generation, Round, Run, Timing
 
 NO_SPECULATIVE = "The run has no speculative side."
@@ -19,6 +24,9 @@ NO_PLAIN = "The run has no verifier-only side."
 NO_PROPOSAL = "No draft token was proposed."
 NO_TIME = "No decode time was recorded."
 NO_ENERGY = "Energy was not measured."
+CHEAPEST_PASS = 0.85  # of a pass over one token: several tokens at once never took less, on any engine measured
+MOST_SPEEDUP = 1.05  # of the tokens per pass: passes of several tokens at the price of one, a draft for nothing, and noise
+TIMED = ("speedup", "speedup_range", "end_to_end_speedup", "end_to_end_speedup_range", "ceiling", "break_even", "cost_ratio", "pass_cost", "mean_pass_cost")
 
 
 def metrics(run: Run) -> dict:
@@ -33,6 +41,7 @@ def metrics(run: Run) -> dict:
     figures.update(_energy(run))
     figures.update(_divergence(run, figures["reasons"]))
     figures.update(_entropies(run))
+    figures["disturbed"] = _disturbed(run, figures)
     _explain(run, figures)
     figures["sentence"] = sentence(run, figures)
     return figures
@@ -82,41 +91,41 @@ def _rates(run: Run) -> dict:
     figures = {}
     prefilled = max(len(run.prompt.ids) - 1, 0)  # the last prompt token is fed by the first decode pass
     for side in ("plain", "speculative"):
-        timings = _timings(getattr(run, side))
+        timings, decodes = _timings(getattr(run, side)), spent_by(getattr(run, side))
         for name, values in (
-            ("tokens_per_second", [_ratio(t.tokens, t.decode_seconds) for t in timings]),
+            ("tokens_per_second", [_ratio(d.tokens, d.decode) for d in decodes]),
+            ("tokens_per_second_total", [_ratio(t.tokens, t.decode_seconds) for t in timings]),
             ("prefill_tokens_per_second", [_ratio(prefilled, t.prefill_seconds) for t in timings]),
-            ("end_to_end_tokens_per_second", [_ratio(t.tokens, t.prefill_seconds + t.decode_seconds) for t in timings]),
+            ("end_to_end_tokens_per_second", [_ratio(d.tokens, t.prefill_seconds + d.decode) for t, d in zip(timings, decodes)]),
         ):
             figures[f"{side}_{name}"], figures[f"{side}_{name}_range"] = _middle(values)
-    pairs = _pairs(run)
-    figures["speedup"], figures["speedup_range"] = _middle(
+    pairs, fast = _pairs(run), _both(run)
+    figures["speedup"], figures["speedup_range"] = _middle([_quotient(_ratio(p.decode, p.tokens), _ratio(s.decode, s.tokens)) for p, s in fast])
+    figures["speedup_total"], figures["speedup_total_range"] = _middle(
         [_quotient(_ratio(p.decode_seconds, p.tokens), _ratio(s.decode_seconds, s.tokens)) for p, s in pairs])
     figures["end_to_end_speedup"], figures["end_to_end_speedup_range"] = _middle(
-        [_quotient(_ratio(p.prefill_seconds + p.decode_seconds, p.tokens),
-                   _ratio(s.prefill_seconds + s.decode_seconds, s.tokens)) for p, s in pairs])
+        [_quotient(_ratio(p.prefill_seconds + a.decode, p.tokens), _ratio(s.prefill_seconds + b.decode, s.tokens))
+         for (p, s), (a, b) in zip(pairs, fast)])
     return figures
 
 
 def _costs(run: Run, counts: dict) -> dict:
     """c and v in one-token verifier passes, as measured in this run, and c by FLOPs.
 
-    c: seconds in the draft's forwards a proposed token. v: mean verifier pass of the rounds with proposals.
-    `mean_pass_cost` is the mean over all rounds; the ceiling needs that one when the verifier sometimes goes alone.
-    All are divided by the *mean* one-token pass of the same repeat's verifier-only side, so that the ceiling made of
-    them is what the run would have reached with no time outside the forwards.
+    c: seconds in the draft's forwards a proposed token. v: verifier pass of the rounds with proposals. `mean_pass_cost` is the mean
+    over all rounds; the ceiling needs that one when the verifier sometimes goes alone. All are divided by the one-token pass
+    of the same repeat's verifier-only side.
     """
-    draft_costs, pass_costs = [], []
-    for plain, speculative in _pairs(run):
-        one = _ratio(plain.verify_seconds, plain.passes)
+    draft_costs, pass_costs, drafted_costs = [], [], []
+    first = run.speculative.rounds if run.speculative else ()
+    for at, (plain, speculative) in enumerate(_both(run)):
+        one = _ratio(plain.verify, plain.passes)
         if speculative.passes == counts["rounds"]:  # a repeat that gave other tokens has proposals nobody counted
-            draft_costs.append(_quotient(_ratio(speculative.draft_seconds, counts["proposed"]), one))
-        pass_costs.append(_quotient(_ratio(speculative.verify_seconds, speculative.passes), one))
-    overall, _ = _middle(pass_costs)
-    rounds = run.speculative.rounds if run.speculative else ()
-    drafted = [r.verify_seconds for r in rounds if r.proposed]
-    mean = fmean(r.verify_seconds for r in rounds) if rounds else 0
-    share = _ratio(fmean(drafted), mean) if drafted else None
+            draft_costs.append(_quotient(_ratio(speculative.draft, counts["proposed"]), one))
+        pass_costs.append(_quotient(_ratio(speculative.verify, speculative.passes), one))
+        passes = passes_of(run.speculative.timings[at], () if at else first)
+        drafted = passes and passes.drafted()
+        drafted_costs.append(_quotient(_ratio(typical(drafted.fed, drafted.verify), len(drafted.fed)), one) if drafted else None)
     verifier, draft = run.models.get("verifier"), run.models.get("draft")
     if run.settings.drafter == "lookup":
         flops = 0.0
@@ -125,39 +134,43 @@ def _costs(run: Run, counts: dict) -> dict:
     return {
         "cost_ratio": _middle(draft_costs)[0],
         "cost_ratio_flops": flops,
-        "pass_cost": _product(overall, share),
-        "mean_pass_cost": overall,
+        "pass_cost": _middle(drafted_costs)[0],
+        "mean_pass_cost": _middle(pass_costs)[0],
+        "ceiling": _middle([_quotient(_ratio(p.decode, p.tokens), _ratio(s.models, s.tokens)) for p, s in _both(run)])[0],
     }
 
 
 def _ceilings(f: dict) -> dict:
-    """Ceilings and break-even rates: by this run's own c and v, and the textbook's (c by FLOPs, v = 1)."""
+    """Ceilings and break-even rates: by this run's own costs, and the textbook's (c by FLOPs, v = 1).
+
+    `ceiling` is here already: the speedup if the speculative side spent no time outside the models. It is the formula's times
+    what verifier-only itself spends there, 1 / (1 − its share), and breaks even where that product is 1.
+    """
     gamma, r = f["proposals_per_round"], f["acceptance_rate"]
     c, v, flops = f["cost_ratio"], f["mean_pass_cost"], f["cost_ratio_flops"]
-    measured = r is not None and c is not None and v is not None and gamma * c + v > 0
+    measured = bool(f["ceiling"]) and r is not None and c is not None and v is not None and gamma * c + v > 0
     counted = r is not None and flops is not None
+    above = f["ceiling"] / ceilings.ceiling(gamma, r, c, v) if measured else 1.0
     return {
-        "ceiling": ceilings.ceiling(gamma, r, c, v) if measured else None,
+        "ceiling": f["ceiling"] if measured else None,
         "ceiling_flops": ceilings.ceiling(gamma, r, flops) if counted else None,
-        "break_even": ceilings.break_even(c, v, gamma) if measured else None,
+        "break_even": ceilings.break_even(c / above, v / above, gamma) if measured else None,
         "break_even_flops": ceilings.break_even(flops, 1, gamma) if counted else None,
     }
 
 
 def _shares(run: Run) -> dict:
     """Where decode time went: mean seconds a repeat, and the share outside the models' forwards (orchestration)."""
-    times, shares = {}, {}
+    spans, shares = {}, {}
     for side in ("plain", "speculative"):
-        timings = _timings(getattr(run, side))
-        if not timings:
-            times[side], shares[side] = None, None
+        decodes = spent_by(getattr(run, side))
+        if not decodes:
+            spans[side], shares[side] = None, None
             continue
-        verify, draft = fmean(t.verify_seconds for t in timings), fmean(t.draft_seconds for t in timings)
-        decode = fmean(t.decode_seconds for t in timings)
-        other = max(decode - verify - draft, 0.0)
-        times[side] = {"verify": verify, "draft": draft, "other": other}
-        shares[side] = _ratio(other, decode)
-    return {"time": times, "orchestration_share": shares["speculative"], "plain_orchestration_share": shares["plain"]}
+        verify, draft, other = (fmean(getattr(d, part) for d in decodes) for part in ("verify", "draft", "rest"))
+        spans[side] = {"verify": verify, "draft": draft, "other": other}
+        shares[side] = _ratio(other, verify + draft + other)
+    return {"time": spans, "orchestration_share": shares["speculative"], "plain_orchestration_share": shares["plain"]}
 
 
 def _energy(run: Run) -> dict:
@@ -216,13 +229,13 @@ def _entropies(run: Run) -> dict:
 
 
 _NEED_PROPOSALS = {"acceptance_rate", "alpha", "cost_ratio", "pass_cost", "ceiling", "ceiling_flops", "break_even", "break_even_flops"}
-_NEED_BOTH_SIDES = {"cost_ratio", "pass_cost", "mean_pass_cost", "ceiling", "break_even", "speedup", "end_to_end_speedup"}
+_NEED_BOTH_SIDES = {"cost_ratio", "pass_cost", "mean_pass_cost", "ceiling", "break_even", "speedup", "speedup_total", "end_to_end_speedup"}
 
 
 def _explain(run: Run, f: dict) -> None:
-    """Say why each undefined figure is undefined. `ids_equal` and an absent divergence are answers, not gaps."""
+    """Say why each undefined figure is undefined. `ids_equal`, no divergence and no disturbance are answers, not gaps."""
     for key, value in f.items():
-        if value is None and key not in f["reasons"] and key not in ("ids_equal", "first_divergence"):
+        if value is None and key not in f["reasons"] and key not in ("ids_equal", "first_divergence", "disturbed"):
             f["reasons"][key] = _reason(run, f, key.removesuffix("_range"))
 
 
@@ -250,6 +263,37 @@ def _reason(run: Run, f: dict, name: str) -> str:
     if "prefill" in name and len(run.prompt.ids) < 2:
         return "A prompt of one token needs no prefill."
     return NO_TIME
+
+
+def _disturbed(run: Run, f: dict) -> str | None:
+    """One sentence if the timing cannot be trusted: something took the machine in half of the repeats or more, or the figures
+    contradict each other; those (`TIMED`) are then undefined."""
+    sides = [g for g in (run.plain, run.speculative) if g and g.timings]
+    repeats = range(max((len(g.timings) for g in sides), default=0))
+    found = [next(filter(None, (trouble(g.timings[i], run.machine.cores, () if i else g.rounds) for g in sides if i < len(g.timings))), None)
+             for i in repeats]
+    against = _contradiction(f)
+    why = against or most(found)
+    said = f"The timing was disturbed: {why}." if why else None
+    if against:
+        f |= dict.fromkeys(TIMED)
+        f["reasons"] |= dict.fromkeys(TIMED, said)
+    return said
+
+
+def _contradiction(f: dict) -> str | None:
+    """Figures that no undisturbed machine gives, as the end of a sentence."""
+    v, speedup, tokens = f["pass_cost"], f["speedup"], f["tokens_per_pass"]
+    if v is not None and v < CHEAPEST_PASS:
+        return f"a verifier pass over several tokens measured {v:.2f} of a pass over one, which it cannot cost"
+    if speedup is not None and tokens and speedup > MOST_SPEEDUP * tokens:
+        return f"it measured {times(speedup, 2)} verifier-only's speed at {tokens:.2f} tokens a pass, which cannot be"
+    return None
+
+
+def _both(run: Run) -> list[tuple[Spent, Spent]]:
+    """The same pairs as `_pairs`, as seconds by medians."""
+    return list(zip(spent_by(run.plain), spent_by(run.speculative)))
 
 
 def _timings(generation: Generation | None) -> tuple[Timing, ...]:

@@ -17,7 +17,10 @@ def sentence(run: Run, figures: dict) -> str:
         return _one_sided(run, figures, lead)
     if not figures["rounds"] or not run.plain.ids:
         return "Stopped before both sides had begun." if lead else "Nothing was generated."
-    text = _speed(figures) + ": " + _why(run, figures) + "."
+    if figures["disturbed"]:  # then its speed is no news
+        text = figures["disturbed"] + " " + _upper(_accepted(run, figures)) + "."
+    else:
+        text = _speed(figures) + ": " + _why(run, figures) + "."
     text = lead + text[0].lower() + text[1:] if lead else text
     return text + _difference(run, figures)
 
@@ -30,7 +33,7 @@ def _one_sided(run: Run, f: dict, lead: str) -> str:
     rate = f[f"{side}_tokens_per_second"]
     speed = f" at {rate:.1f} tok/s" if rate is not None else ""
     tail = "" if side == "plain" else f": {_why(run, f)}"
-    return f"{lead}{len(generation.ids)} tokens {words}{speed}{tail}; the other side did not run."
+    return f"{lead}{len(generation.ids)} tokens {words}{speed}{tail}; the other side did not run." + (f" {f['disturbed']}" if f["disturbed"] else "")
 
 
 def _speed(f: dict) -> str:
@@ -47,16 +50,25 @@ def _speed(f: dict) -> str:
 
 
 def _why(run: Run, f: dict) -> str:
+    said = _accepted(run, f)
+    if not f["proposed"]:
+        return said
+    if run.settings.drafter == "lookup":
+        return said + "; prompt lookup needs no draft model"
+    return said if f["cost_ratio"] is None else said + f"; a draft token cost {f['cost_ratio']:.2f} of a verifier pass"
+
+
+def _accepted(run: Run, f: dict) -> str:
+    """What became of the proposals: nothing that a clock has a say in."""
     lookup = run.settings.drafter == "lookup"
     if not f["proposed"]:
         return ("prompt lookup found nothing to propose" if lookup else "the draft proposed nothing") + \
             ", so the verifier went on alone"
-    accepted = f"{percent(f['acceptance_rate'])} of {'looked-up' if lookup else 'draft'} tokens accepted"
-    if lookup:
-        return accepted + "; prompt lookup needs no draft model"
-    if f["cost_ratio"] is None:
-        return accepted
-    return accepted + f"; a draft token cost {f['cost_ratio']:.2f} of a verifier pass"
+    return f"{percent(f['acceptance_rate'])} of {'looked-up' if lookup else 'draft'} tokens accepted"
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _difference(run: Run, f: dict) -> str:
