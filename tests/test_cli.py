@@ -261,7 +261,8 @@ def test_the_bundled_verifier_as_its_own_draft(smollm2_folder):  # prepares it, 
     data = json.loads(done.stdout)
     assert data["metrics"]["acceptance_rate"] == 1 and data["metrics"]["tokens_per_pass"] == 5
     assert data["plain"]["ids"] == data["speculative"]["ids"] and data["metrics"]["ids_equal"] is True
-    assert data["metrics"]["cost_ratio"] == pytest.approx(1, abs=0.5) and data["plain"]["tokens_per_second"] > 0
+    assert data["plain"]["tokens_per_second"] > 0
+    assert data["metrics"]["disturbed"] or data["metrics"]["cost_ratio"] == pytest.approx(1, abs=0.5)
 
 
 def test_a_reader_that_leaves_is_no_traceback(home):
