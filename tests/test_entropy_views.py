@@ -16,6 +16,7 @@ from engine.analysis import entropy as e
 from engine.trace import from_json
 from tests.sample import sample_run
 from tests.test_entropy_figures import entropy_run, run_of
+from ui import sheet
 from ui import scale
 from ui.charts import ROWS
 from ui.entropy import card, ribbon
@@ -255,7 +256,7 @@ def test_every_picture_carries_the_caption(run, side):
 def test_the_csv_has_a_row_a_token_of_every_answer_in_bits():
     run = sample_run(tokens=30, polish=True)
     rows = list(csv.DictReader(io.StringIO(takeaway(run).tables["tokens"]())))
-    assert list(rows[0]) == list(COLUMNS) and len(rows) == 60
+    assert list(rows[0]) == [*COLUMNS, sheet.COLUMN] and len(rows) == 60
     for row, token, bits in zip(rows, run.plain.ids, run.plain.entropy):
         assert int(row["id"]) == token and float(row["entropy_bits"]) == bits and row["sampling_entropy_bits"] == ""
         assert row["bytes"] == run.tokens[token] and (row["text"] == "" or row["text"].encode().hex() == row["bytes"])

@@ -15,7 +15,7 @@ from engine.analysis.metrics import metrics
 from engine.trace import Sampling, from_json
 from tests.sample import sample_run
 from tests.test_ribbon import Reader
-from ui import export
+from ui import export, sheet
 from ui.card import caption, card_html, sampling_words, share
 from ui.charts import FIGURES
 from ui.takeaway import png, zip_all
@@ -151,7 +151,7 @@ def test_csv_holds_every_token_with_its_exact_text():
     for side in ("plain", "speculative"):
         kept = [r for r in rows if r["side"] == side and r["index"] != ""]
         assert tuple(int(r["id"]) for r in kept) == getattr(run, side).ids
-        assert "".join(r["text"] for r in kept) == getattr(run, side).text
+        assert "".join(sheet.exact(r["text"]) for r in kept) == getattr(run, side).text
     m = metrics(run)
     count = {s: sum(r["state"] == s for r in rows) for s in ("accepted", "rejected", "discarded", "correction", "bonus")}
     assert count == {
@@ -161,7 +161,7 @@ def test_csv_holds_every_token_with_its_exact_text():
         "correction": m["corrections"],
         "bonus": m["bonuses"],
     }
-    assert "=1+1" in {r["text"] for r in rows} and rows[0]["caption"] == caption(run)
+    assert "'=1+1" in {r["text"] for r in rows} and rows[0]["caption"] == caption(run)
     assert all(bytes.fromhex(r["bytes"]) for r in rows)
 
 

@@ -6,11 +6,10 @@ vl-convert, the card by `ui.picture`.
 
 from __future__ import annotations
 
-import csv as csv_module
-import io
+from typing import Iterator
 
 from engine.trace import Run, to_json
-from ui import picture
+from ui import picture, sheet
 from ui.card import caption, card_html
 from ui.charts import FIGURES
 from ui.document import CHART_WIDTH, PAGE_WIDTH, chart_svg, document
@@ -69,19 +68,18 @@ def csv(run: Run) -> str:
     `round` and `position` (in the block) count from 1, `index` (in the answer) from 0; a cell with nothing known is
     empty. `text` is exact, and empty where a token holds only part of a character: `bytes` (hex) always says it all.
     `p` and `q` are those of the accept test, `probability` is the verifier's raw softmax. The caption stands in the
-    first row.
+    first row; texts are `ui.sheet.guarded`.
     """
-    out = io.StringIO()
-    writer = csv_module.writer(out, quoting=csv_module.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    return sheet.text(COLUMNS, _rows(run))
+
+
+def _rows(run: Run) -> Iterator[tuple]:
     note = caption(run)
     for side in ("plain", "speculative"):
         for t in tokens_of(run, side, dropped=True):
-            row = (side, t.state, _plus_one(t.round), _plus_one(t.place), t.index, t.id, t.bytes, text_of(t), int(t.special),
+            yield (side, t.state, _plus_one(t.round), _plus_one(t.place), t.index, t.id, t.bytes, text_of(t), int(t.special),
                    t.p, t.q, t.draw, t.probability, t.entropy, t.draft_entropy, note)
-            writer.writerow(["" if v is None else v for v in row])
             note = ""
-    return out.getvalue()
 
 
 def _plus_one(i: int | None) -> int | None:

@@ -14,6 +14,8 @@ import streamlit as st
 from ui import live, navigation, theme
 
 OWNER, MEMORY = "speclens.owner", "speclens.controls"
+# Streamlit's own CSV of a table leaves formulas in it (`ui.sheet`); Share ▾ has every table.
+NO_CSV = '[data-testid="stElementToolbarButton"]:has([aria-label^="Download as CSV"]){display:none}'
 HERE, BEFORE = "speclens.here", "speclens.before"  # the page of this pass, and of the one before it
 
 
@@ -23,7 +25,7 @@ def setup() -> None:
     owner()
     st.session_state.setdefault(MEMORY, {})
     st.session_state[BEFORE] = st.session_state.pop(HERE, None)
-    st.html(f"<style>{theme.css()}{live.CSS}</style>")
+    st.html(f"<style>{theme.css()}{live.CSS}{NO_CSV}</style>")
 
 
 def heading(page: str) -> None:

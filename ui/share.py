@@ -6,7 +6,7 @@ from typing import Callable
 
 import streamlit as st
 
-from ui import takeaway
+from ui import sheet, takeaway
 from ui.navigation import SCREENS
 from ui.takeaway import Takeaway
 
@@ -31,7 +31,7 @@ def downloads(take: Takeaway, theme: str, key: str) -> None:
             _download("HTML", f"{take.stem}.html", "text/html", take.html, key)
             for name, make in take.tables.items():
                 one = len(take.tables) == 1
-                _download("CSV" if one else f"CSV: {name}", f"{take.stem}{'' if one else f'-{name}'}.csv", "text/csv", make, key)
+                _download("CSV" if one else f"CSV: {name}", f"{take.stem}{'' if one else f'-{name}'}.csv", "text/csv", make, key, sheet.HELP)
             _download("JSON", f"{take.stem}.json", "application/json", take.json, key)
             _download("All (ZIP)", f"{take.stem}.zip", "application/zip", lambda: takeaway.zip_all(take, theme), key)
 
@@ -45,5 +45,6 @@ def address(page: str) -> str:
     return f"{base}/{page}"
 
 
-def _download(label: str, name: str, mime: str, make: Callable[[], str | bytes], key: str) -> None:
-    st.download_button(label, lambda: takeaway.encoded(make()), file_name=name, mime=mime, on_click="ignore", key=f"{key}.get.{label}")
+def _download(label: str, name: str, mime: str, make: Callable[[], str | bytes], key: str, help: str | None = None) -> None:
+    st.download_button(label, lambda: takeaway.encoded(make()), file_name=name, mime=mime, on_click="ignore", key=f"{key}.get.{label}",
+                       help=help)

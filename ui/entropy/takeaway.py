@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import csv as csv_module
 import functools
-import io
+from typing import Iterator
 
+from engine import stamps
 from engine.analysis.entropy import Trail, figures, refused, sentence, sides
 from engine.tokens import own_text
 from engine.trace import AnyRun, to_json
+from ui import sheet
 from ui.document import CHART_WIDTH, PAGE_WIDTH, document
 from ui.entropy import picture
 from ui.entropy.card import CSS, caption, card_html
@@ -28,7 +29,7 @@ def takeaway(run: AnyRun, side: str | None = None, at: int = 0) -> Takeaway:
     found = sides(run)
     chosen = found.get(side) or next(iter(found.values()), ())
     trail = chosen[min(at, len(chosen) - 1)] if chosen else None
-    words = caption(run, chosen, trail) if trail else f"no entropy was recorded · {run.created}"
+    words = caption(run, chosen, trail) if trail else f"no entropy was recorded · {stamps.shown(run.created)}"
     f = figures(chosen)
 
     def svg(name: str, theme: str) -> str:
@@ -78,19 +79,18 @@ def json(run: AnyRun, found: dict[str, tuple[Trail, ...]]) -> str:
 
 def csv(run: AnyRun, found: dict[str, tuple[Trail, ...]]) -> str:
     """One row a token of every answer, UTF-8, RFC 4180; entropies in bits, what was not recorded is an empty cell. `text` is
-    exact, and empty where a token holds only part of a character. The caption stands in a side's first row."""
-    out = io.StringIO()
-    writer = csv_module.writer(out, quoting=csv_module.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    exact, and empty where a token holds only part of a character. The caption stands in a side's first row; texts are `ui.sheet.guarded`."""
+    return sheet.text(COLUMNS, _rows(run, found))
+
+
+def _rows(run: AnyRun, found: dict[str, tuple[Trail, ...]]) -> Iterator[tuple]:
     for side, chosen in found.items():
         note = caption(run, chosen, chosen[0])
         for n, t in enumerate(chosen):
             for i, token in enumerate(t.ids):
                 best = [(own_text(bytes.fromhex(run.tokens.get(b, ""))), p) for b, p in (t.answer.top[i] if i < len(t.answer.top) else ())][:5]
                 best += [(None, None)] * (5 - len(best))
-                values = (side, t.label or str(n + 1), t.category, i, token, t.bytes[i].hex(), own_text(t.bytes[i]), int(t.special[i]), t.states[i],
-                          t.pieces[i], t.bits[i], t.sampling_bits[i], t.normalised[i],
-                          t.answer.probability[i] if i < len(t.answer.probability) else None, *(v for pair in best for v in pair), note)
-                writer.writerow(["" if v is None else v for v in values])
+                yield (side, t.label or str(n + 1), t.category, i, token, t.bytes[i].hex(), own_text(t.bytes[i]), int(t.special[i]), t.states[i],
+                       t.pieces[i], t.bits[i], t.sampling_bits[i], t.normalised[i],
+                       t.answer.probability[i] if i < len(t.answer.probability) else None, *(v for pair in best for v in pair), note)
                 note = ""
-    return out.getvalue()

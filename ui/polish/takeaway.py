@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv as csv_module
-import io
 from typing import Iterable
 
 from engine.analysis.uag import Figures, Row, figures
 from engine.trace import UagRun, to_json
 from engine.trace.uag import CAUSES
+from ui import sheet
 from ui.document import CHART_WIDTH, PAGE_WIDTH, chart_svg, document
 from ui.picture import captioned
 from ui.polish import picture, stepper
@@ -54,13 +53,13 @@ def html(run: UagRun, f: Figures) -> str:
 
 def strategies_csv(run: UagRun, f: Figures) -> str:
     """One row a strategy and k; UTF-8, RFC 4180, an empty cell where a figure is undefined."""
-    return _csv(HEAD, _figures(f.rows, caption(run)))
+    return sheet.text(HEAD, _figures(f.rows, caption(run)))
 
 
 def kinds_csv(run: UagRun, f: Figures) -> str:
     """The same for each kind of prompt, which stands in the first column."""
     rows = [(kind, *row) for kind, of in f.by_category.items() for row in _figures(of, "")]
-    return _csv(("category", *HEAD), [(*row[:-1], "" if n else caption(run)) for n, row in enumerate(rows)])
+    return sheet.text(("category", *HEAD), [(*row[:-1], "" if n else caption(run)) for n, row in enumerate(rows)])
 
 
 def _figures(rows: Iterable[Row], note: str) -> list[tuple]:
@@ -84,17 +83,8 @@ def rounds_csv(run: UagRun) -> str:
                 rows.append((item.label, item.category, result.strategy, result.k, n + 1, " ".join(map(str, r.draft_ids)), _text(r.draft_ids, run.draft_tokens),
                              " ".join(map(str, r.proposed)), _text(r.proposed, run.tokens), r.accepted, r.closing, " ".join(map(str, r.emitted)), r.cause,
                              r.gap, r.note))
-    return _csv(ROUNDS, rows)
+    return sheet.text(ROUNDS, rows)
 
 
 def _text(ids, tokens: dict[int, str]) -> str:
     return b"".join(bytes.fromhex(tokens.get(i, "")) for i in ids).decode("utf-8", "ignore")
-
-
-def _csv(head, rows) -> str:
-    out = io.StringIO()
-    writer = csv_module.writer(out, quoting=csv_module.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    writer.writerow(head)
-    for row in rows:
-        writer.writerow(["" if v is None else v for v in row])
-    return out.getvalue()

@@ -11,7 +11,7 @@ import streamlit as st
 from engine.alignment import Alignment, as_data, compare, sentences
 from engine.errors import RequestError
 from engine.lanes import lane
-from ui import session
+from ui import session, sheet
 from ui.lanes import CSS, lanes_html, numbers_html, windows
 from ui.result import theme
 from ui.session import keep, remembered
@@ -122,15 +122,7 @@ def takeaway(found: Alignment, start: int, end: int | None) -> Takeaway:
 
 def csv(found: Alignment) -> str:
     """One row a token of every lane."""
-    import csv as csv_module
-    import io
-
-    out = io.StringIO()
-    writer = csv_module.writer(out, quoting=csv_module.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    writer.writerow(("tokenizer", "index", "id", "bytes", "start", "end", "text", "caption"))
-    note = caption(found)
-    for lane in found.lanes:
-        for i, token in enumerate(lane.tokens):
-            writer.writerow((lane.tokenizer, i, token.id, token.bytes, token.start, token.end, found.text[token.start:token.end], note))
-            note = ""
-    return out.getvalue()
+    rows = [(lane.tokenizer, i, token.id, token.bytes, token.start, token.end, found.text[token.start:token.end])
+            for lane in found.lanes for i, token in enumerate(lane.tokens)]
+    return sheet.text(("tokenizer", "index", "id", "bytes", "start", "end", "text", "caption"),
+                      [(*row, "" if n else caption(found)) for n, row in enumerate(rows)])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv as csv_module
-import io
+from typing import Iterator
 
+from engine import stamps
 from engine.attention.view import SinkView, rows, view
 from engine.tokens import own_text
 from engine.trace import SinkItem, SinksRun, arrays_of, to_json, with_arrays
+from ui import sheet
 from ui.document import CHART_WIDTH, PAGE_WIDTH, chart_svg, document
 from ui.picture import captioned
 from ui.sinks import picture
@@ -29,7 +30,7 @@ def takeaway(run: SinksRun, at: int | None = None, seen: SinkView | None = None,
     item = run.items[at] if at is not None else None
     if item is not None and seen is None:
         seen = view(item)
-    words = caption(run, item, seen, chosen) if item is not None else f"no prompt could be read · {run.created}"
+    words = caption(run, item, seen, chosen) if item is not None else f"no prompt could be read · {stamps.shown(run.created)}"
 
     def svg(name: str, theme: str) -> str:
         if item is None:
@@ -70,16 +71,16 @@ def json(run: SinksRun, views: list[tuple[SinkItem, SinkView]]) -> str:
 
 def csv(run: SinksRun, views: list[tuple[SinkItem, SinkView]], chosen: Chosen) -> str:
     """One row a token, UTF-8, RFC 4180; an undefined number is an empty cell and says why. `text` is exact, and empty where a
-    token holds only part of a character. The caption stands in a prompt's first row."""
-    out = io.StringIO()
-    writer = csv_module.writer(out, quoting=csv_module.QUOTE_NONNUMERIC, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+    token holds only part of a character. The caption stands in a prompt's first row; texts are `ui.sheet.guarded`."""
+    return sheet.text(COLUMNS, _rows(run, views, chosen))
+
+
+def _rows(run: SinksRun, views: list[tuple[SinkItem, SinkView]], chosen: Chosen) -> Iterator[tuple]:
     for item, seen in views:
         note = caption(run, item, seen, chosen)
         for row in rows(seen, run.tokens, run.special):
             raw = run.tokens.get(row["id"], "")
-            values = (item.label, item.category, row["index"], row["id"], raw, own_text(bytes.fromhex(raw)), int(row["structural"]), int(row["sink"]),
-                      row["attention"], float(seen.scores.share[row["index"]]), row["queries"], row["z"], row["z_corrected"], row["why"], row["segment"], int(row["opening"]), note)
-            writer.writerow(["" if v is None else v for v in values])
+            yield (item.label, item.category, row["index"], row["id"], raw, own_text(bytes.fromhex(raw)), int(row["structural"]), int(row["sink"]),
+                   row["attention"], float(seen.scores.share[row["index"]]), row["queries"], row["z"], row["z_corrected"], row["why"], row["segment"],
+                   int(row["opening"]), note)
             note = ""
-    return out.getvalue()
