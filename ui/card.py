@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Sequence
 
+from engine import stamps
 from engine.trace import PLAIN, AnyRun, ModelFacts, Run
 from ui.ribbon import legend_html, ribbon_html, tokens_of
 
@@ -306,7 +307,7 @@ def caption(run: Run) -> str:
     parts.append(f"{' and '.join(dict.fromkeys(counts)) or 'no'} tokens of at most {s.max_tokens}")
     done = max((len(getattr(run, side).timings) for side in SIDES if getattr(run, side) is not None), default=0)
     parts.append(f"{done} run{'' if done == 1 else 's'} a side, warm, load and warm-up not timed")
-    parts.append(run.created.replace("T", " ").replace("Z", " UTC"))
+    parts.append(stamps.shown(run.created))
     if run.status != "done":
         parts.append(run.status)
     return " · ".join(parts)

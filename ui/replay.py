@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from html import escape
 
+from engine import stamps
 from engine.analysis.metrics import metrics
 from engine.trace import AnyRun, Run
 from ui.card import SIDES
@@ -94,7 +95,7 @@ def provenance(run: Run) -> str:
 
 
 def recorded_words(run: AnyRun) -> str:
-    """on 2026-12-07 with SmolLM2-135M-Instruct and smollm2-draft (bfloat16) on AMD EPYC, Linux 6.18: when and on what it was made."""
+    """on 2026-12-07 11:30 UTC with SmolLM2-135M-Instruct and smollm2-draft (bfloat16) on AMD EPYC, Linux 6.18: when and on what it was made."""
     titles = " and ".join(dict.fromkeys(facts.title for facts in run.models.values()))
     kinds = ", ".join(dict.fromkeys(facts.dtype for facts in run.models.values()))
-    return f"on {run.created[:10]} with {titles} ({kinds}) on {run.machine.chip}, {run.machine.system}"
+    return f"on {stamps.shown(run.created, seconds=False)} with {titles} ({kinds}) on {run.machine.chip}, {run.machine.system}"

@@ -6,6 +6,7 @@ import html
 
 import streamlit as st
 
+from engine import stamps
 from engine.analysis.metrics import metrics
 from engine.trace import Run
 from ui import session
@@ -40,7 +41,7 @@ def takeaway(run: Run) -> Takeaway:
 
 
 def when(run: Run) -> str:
-    return run.created[:16].replace("T", " ") + " UTC"
+    return stamps.shown(run.created, seconds=False)
 
 
 def theme() -> str:
@@ -73,7 +74,7 @@ def certificate(run: Run) -> list[str] | None:
     found = certify.last(certify.pair_key(run.models["verifier"], run.models.get("draft")))
     if found is None:
         return None
-    head = f"{'passed' if found.passed else 'FAILED'} on {found.created[:10]}, {found.dtype}"
+    head = f"{'passed' if found.passed else 'FAILED'} on {stamps.shown(found.created, seconds=False)}, {found.dtype}"
     return [head, *(("" if check.passed else "FAILED: ") + check.sentence for check in found.checks)]
 
 

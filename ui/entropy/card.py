@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Sequence
 
+from engine import stamps
 from engine.analysis.entropy import CONTINUATION, FIRST, Trail, counted, refused, sentence, shown
 from engine.trace import AnyRun
 from ui.card import lines, machine_words, model_words, sampling_words, share, wanted
@@ -120,7 +121,7 @@ def caption(run: AnyRun, chosen: Sequence[Trail], trail: Trail) -> str:
     parts.append(f"{many} of at most {run.settings.max_tokens:,}{' each' if len(chosen) > 1 else ''}")
     parts.append(f"{counted(len(trail.prompt.ids), 'prompt token')}" + (", no chat template" if not trail.prompt.template else ""))
     parts.append("model entropy of the raw softmax in bits; colours cividis 0–8 bits")
-    parts.append(run.created.replace("T", " ").replace("+00:00", " UTC").replace("Z", " UTC"))
+    parts.append(stamps.shown(run.created))
     if run.status != "done":
         parts.append(run.status)
     return " · ".join(parts)

@@ -8,6 +8,7 @@ from typing import Sequence
 import streamlit as st
 
 import cache
+from engine import stamps
 from engine.analysis.entropy import Trail, counted, figures, refused, sides
 from engine.trace import AnyRun
 from ui import kinds, session
@@ -35,7 +36,7 @@ def saved(desk: Desk) -> None:
         return
     shown, _ = desk.shown()
     here = shown.id if shown is not None else None
-    names = {s.id: f"{s.created[:16].replace('T', ' ')} · {kinds.NAMES[s.kind]} · {s.verifier} · {letters(s.name or s.prompt, 60)}"
+    names = {s.id: f"{stamps.shown(s.created, seconds=False)} · {kinds.NAMES[s.kind]} · {s.verifier} · {letters(s.name or s.prompt, 60)}"
              for s in runs}
     if here and here not in names:
         names[here] = here

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
+from engine import stamps
 from engine.analysis.uag import Figures, Ratio, Row
 from engine.models.cross_pairs import DEMONSTRATION
 from engine.trace import UagRun
@@ -149,7 +150,7 @@ def caption(run: UagRun) -> str:
     raw = any(not i.prompt.template for i in ran)
     parts.append(f"{len(ran)} prompt{'' if len(ran) == 1 else 's'}, at most {run.settings.max_tokens} tokens each" + (", no chat template" if raw else ""))
     parts.append(f"{run.settings.repeats} run{'' if run.settings.repeats == 1 else 's'} each, warm, load and warm-up not timed")
-    parts.append(run.created.replace("T", " ").replace("+00:00", " UTC"))
+    parts.append(stamps.shown(run.created))
     if run.status != "done":
         parts.append(run.status)
     return " · ".join(parts)

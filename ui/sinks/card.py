@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Sequence
 
+from engine import stamps
 from engine.attention.view import SinkView, anomalous_rows, structural_rows
 from engine.trace import SinkItem, SinksRun
 from ui.card import lines, machine_words, model_words, wanted
@@ -158,7 +159,7 @@ def caption(run: SinksRun, item: SinkItem, view: SinkView, chosen: Chosen = Chos
     if item.seconds is not None:
         extra = f", {item.peak_extra_bytes / 1e6:,.0f} MB above what the model held" if item.peak_extra_bytes is not None else ""
         parts.append(f"read in {item.seconds:.2f} s{extra}")
-    parts.append(run.created.replace("T", " ").replace("+00:00", " UTC"))
+    parts.append(stamps.shown(run.created))
     if run.status != "done":
         parts.append(run.status)
     return " · ".join(parts)
