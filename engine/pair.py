@@ -9,7 +9,7 @@ from engine.analysis.ceilings import break_even
 from engine.errors import RequestError
 from engine.models.base import Model
 from engine.models.memory import Forecast, forecast
-from engine.models.source import config, ids_by_token
+from engine.models.source import config, ids_by_token, spelled
 from engine.spelling import PADDING
 
 CROSS = "Pairs whose tokenizers differ run on the Polish page (`python -m engine uag`)."
@@ -49,6 +49,30 @@ def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, de
                 forecast((verifier, draft), dtype, tokens, device, held, backend), break_even(c, 1, 1))
 
 
+def require(verifier: str, draft: str | None, cross: bool = False) -> None:
+    """RequestError if two models on this machine cannot run as a pair, by name, from their files alone: what `check_models` and, with
+    `cross`, `check_cross` say of loaded ones. draft None: the verifier is looked at alone."""
+    of_verifier = config(verifier)
+    if of_verifier["draft"]:
+        raise RequestError(f"{of_verifier['title']} is a draft that scores only some of its verifier's tokens, so it cannot be a verifier; "
+                           "choose another.")
+    for facts in (of_verifier, *([config(draft)] if draft else [])):
+        if facts["stateful"]:
+            raise RequestError(_stateful(facts["title"]))
+    if draft is None or cross or not (spelled(verifier) and spelled(draft)):
+        return
+    difference = differ(ids_by_token(verifier), ids_by_token(draft))
+    if difference:
+        raise RequestError(_apart(config(draft)["title"], of_verifier["title"], difference))
+
+
+def require_whole(name: str) -> None:
+    """RequestError if a model on this machine scores only some of its verifier's tokens, so that it has no entropy of its own."""
+    if config(name)["draft"]:
+        raise RequestError(f"{config(name)['title']} is a draft that scores only some of its verifier's tokens, so its entropy is not that of a "
+                           "whole vocabulary; choose another model.")
+
+
 def check_models(verifier: Model, draft: Model | None) -> None:
     """RequestError if two loaded models cannot run as a pair: unequal vocabularies, or a cache that cannot be rolled back.
 
@@ -60,8 +84,7 @@ def check_models(verifier: Model, draft: Model | None) -> None:
         return
     difference = differ(verifier.vocabulary.ids_by_token(), draft.vocabulary.ids_by_token())
     if difference:
-        said = difference[0].lower() + difference[1:]
-        raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: {said} {CROSS}")
+        raise RequestError(_apart(draft.facts.title, verifier.facts.title, difference))
     if draft.support is not None and int(draft.support.max()) >= verifier.width:
         raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: its stored map names token "
                            f"{int(draft.support.max())}, and the verifier scores only {verifier.width}.")
@@ -85,8 +108,16 @@ def _check_kinds(verifier: Model, draft: Model | None) -> None:
                            "so it cannot be a verifier; choose another.")
     for model in (verifier, draft):
         if model is not None and not model.can_rewind:
-            raise RequestError(f"{model.facts.title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be "
-                               "used in speculative decoding; choose another model.")
+            raise RequestError(_stateful(model.facts.title))
+
+
+def _stateful(title: str) -> str:
+    return (f"{title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be used in speculative decoding; choose "
+            "another model.")
+
+
+def _apart(draft: str, verifier: str, difference: str) -> str:
+    return f"{draft} cannot draft for {verifier}: {difference[0].lower()}{difference[1:]} {CROSS}"
 
 
 def differ(verifier: Mapping[str, int], draft: Mapping[str, int]) -> str | None:

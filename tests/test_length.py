@@ -6,21 +6,26 @@ import sys
 import pytest
 
 from engine.errors import RequestError
-from engine.models.length import SHORT, refuse_hopeless
+from engine.models.length import SHORT, refuse_too_long
 from tests.browser import ROOT
 
 VERIFIER = "bundled:smollm2-135m"
 MILLION = "the cat sat on a mat and " * 170_000
 
 
+def test_a_shorter_text_is_counted_and_the_count_is_told():
+    with pytest.raises(RequestError, match="about 25,001 tokens, limit 8,192"):
+        refuse_too_long(VERIFIER, "a" * (SHORT - 1))
+
+
 def test_a_million_tokens_are_refused_and_the_bound_is_told():
     with pytest.raises(RequestError, match=r"at least [\d,]+ tokens, limit 8,192"):
-        refuse_hopeless(VERIFIER, MILLION)
+        refuse_too_long(VERIFIER, MILLION)
 
 
-@pytest.mark.parametrize("name, text", [(VERIFIER, "a" * (SHORT - 1)), (VERIFIER, "a" * SHORT), ("/nowhere/at/all", MILLION), ("no/such-model", MILLION)])
+@pytest.mark.parametrize("name, text", [(VERIFIER, "the cat " * 4000), (VERIFIER, "a" * SHORT), ("/nowhere/at/all", MILLION), ("no/such-model", MILLION)])
 def test_what_may_fit_or_cannot_be_told_is_let_through(name, text):
-    refuse_hopeless(name, text)
+    refuse_too_long(name, text)
 
 
 @pytest.mark.parametrize("command", ["sinks", "entropy"])

@@ -12,7 +12,7 @@ from cache.recorded import is_recorded, recorded
 from engine.errors import RequestError
 from engine.trace import AnyRun
 from ui import folded, session
-from ui.jobs import PAGES, Desk, load, page_of
+from ui.jobs import PAGES, Desk, load, page_of, refused
 from ui.replay import recorded_words
 
 POLL = 0.5  # seconds between two looks at a running job
@@ -110,7 +110,7 @@ def run_row(desk: Desk, asked: Any, title: str, trouble: Callable[[Any], str | N
         st.button("Settings", key=f"{desk.page}.fold", on_click=set_open, args=(desk, not is_open(desk)),
                   help="Prompt, models and settings: unfold them, or fold them away. Nothing typed is lost.")
         beside()
-    sentence = trouble(asked) if run and not active else None
+    sentence = (trouble(asked) or refused(asked)) if run and not active else None
     if run and not active:
         set_open(desk, bool(sentence))
         if sentence:

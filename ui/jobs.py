@@ -9,6 +9,7 @@ import streamlit as st
 
 import cache
 from cache import recorded
+from engine import preflight
 from engine.errors import RequestError
 from engine.trace import AnyRun
 from ui import session
@@ -27,6 +28,16 @@ def task(asked: Any):
         with cache.loaded().using() as load:
             yield from importlib.import_module(engine).run(asked, load, control, **told)
     return run
+
+
+def refused(asked: Any) -> str | None:
+    """The one sentence why `asked` cannot be done, as far as the models' files tell: before it waits in the queue. Milliseconds, and a
+    tokenizer's reading the first time."""
+    try:
+        preflight.files(asked, held=sum(row.bytes for row in cache.loaded().peek()))
+    except RequestError as e:
+        return str(e)
+    return None
 
 
 def load(run_id: str) -> AnyRun:

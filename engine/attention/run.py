@@ -8,13 +8,12 @@ import time
 from dataclasses import replace
 from typing import Callable, Iterator
 
-from engine import prompts
+from engine import preflight, prompts
 from engine.attention.peak import measure_peak
 from engine.attention.structural import structural
 from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
-from engine.models.length import refuse_hopeless
 from engine.request import REFUSED_SHOWN, Asked, Done, Event, SinksRequest, Stage
 from engine.trace import Prompt, SinkItem, SinksRun
 
@@ -32,8 +31,7 @@ def run(request: SinksRequest, load: Load, stop: Callable[[], bool] = lambda: Fa
     """
     if not request.prompts:
         raise RequestError("There is no prompt; type some text.")
-    if len(request.prompts) == 1:
-        refuse_hopeless(request.model, request.prompts[0].text)
+    preflight.check(request)
     yield Stage(f"Loading {request.model}")
     model = load(request.model, request.backend, request.device, request.dtype)
     yield Stage("Splitting the prompts into tokens" if len(request.prompts) > 1 else "Splitting the prompt into tokens")

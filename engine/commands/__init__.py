@@ -115,6 +115,15 @@ def prompt_of(args) -> str:
     return text
 
 
+def look_over(asked) -> None:
+    """Fetch what a request needs from the hub, and refuse what its files alone rule out: before torch, which takes seconds to import."""
+    from engine import preflight
+    from engine.models import source
+
+    source.require(*preflight.models(asked))
+    preflight.files(asked, held=0)
+
+
 def keep(run: AnyRun) -> RequestError | None:
     """Save a run among the app's; what went wrong, if anything, so that the result is told first (a full disk loses no work)."""
     from engine.run_files import write

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from engine.commands import (Progress, add_model_options, add_pair_options, number, printable, quiet, require_writable,
+from engine.commands import (Progress, add_model_options, add_pair_options, look_over, number, printable, quiet, require_writable,
                              write_json)
 from engine.commands.compare import load, stopping
+from engine.request import CompareRequest
 
 
 def add_parser(subparsers) -> None:
@@ -35,10 +36,8 @@ def run(args) -> int:
 def _certify(args):
     """Load the pair and check it; None if Ctrl-C stopped it."""
     with quiet(args.debug) as terminal, Progress(terminal) as progress:
-        from engine.models import source
-
         progress.say("Looking for the models", now=True)
-        source.require(args.verifier, args.draft)
+        look_over(CompareRequest("", args.verifier, args.draft, backend=args.backend, device=args.device, dtype=args.dtype))
         from engine.certify import Stopped, certify
         from engine.models.registry import twin
 

@@ -8,7 +8,7 @@ from typing import Iterator
 
 from engine.analysis.metrics import NO_ENERGY, metrics
 from engine.analysis.sentence import percent, times
-from engine.commands import (Progress, add_model_options, add_pair_options, add_sampling_options, keep, number, printable, prompt_of,
+from engine.commands import (Progress, add_model_options, add_pair_options, add_sampling_options, keep, look_over, number, printable, prompt_of,
                              quiet, require_text, require_writable, sampling_of, write_json)
 from engine.errors import RequestError
 from engine.request import CompareRequest, Done, Step
@@ -133,10 +133,8 @@ def _notes(run: Run) -> list[str]:
 def _decode(asked: CompareRequest, debug: bool) -> Run:
     """Run the comparison; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
     with quiet(debug) as terminal, Progress(terminal) as progress:
-        from engine.models import source
-
         progress.say("Looking for the models", now=True)
-        source.require(asked.verifier, asked.draft or None)  # before torch, which takes seconds to import
+        look_over(asked)
         from engine.decoding import compare
 
         with stopping() as (stop, arm):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 from engine.analysis.entropy import CONTINUATION, FIRST, OTHER, Trail, counted, figures, refused, sentence, shown, trails
-from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, number, printable,
+from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, look_over, number, printable,
                              prompts_of, quiet, require_writable, sampling_of, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
@@ -122,10 +122,8 @@ def _span(interval: tuple[float, float] | None, more: str = "") -> str:
 def _decode(asked: EntropyRequest, debug: bool) -> EntropyRun:
     """Answer the prompts; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
     with quiet(debug) as terminal, Progress(terminal) as progress:
-        from engine.models import source
-
         progress.say("Looking for the model", now=True)
-        source.require(asked.model)  # before torch, which takes seconds to import
+        look_over(asked)
         from engine.decoding import entropy
 
         tokens, stage = 0, ""

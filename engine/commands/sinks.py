@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from engine.commands import (Progress, add_model_options, add_prompt_options, keep, number, printable, prompts_of, quiet,
+from engine.commands import (Progress, add_model_options, add_prompt_options, keep, look_over, number, printable, prompts_of, quiet,
                              require_writable, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
@@ -174,7 +174,7 @@ def _read(asked: SinksRequest, args) -> SinksRun:
         from engine.models import source
 
         progress.say("Looking for the model", now=True)
-        source.require(asked.model)  # before torch, which takes seconds to import
+        look_over(asked)
         _check_chosen(args, source.config(asked.model))
         from engine.attention import run as analysis
 

@@ -6,7 +6,7 @@ import argparse
 
 from engine.analysis.sentence import percent, times
 from engine.analysis.uag import Figures, Ratio, Row, figures
-from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, number, printable,
+from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, look_over, number, printable,
                              prompts_of, quiet, require_writable, sampling_of, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
@@ -143,10 +143,8 @@ def _form(q: Ratio, form: str) -> str:
 def _decode(asked: UagRequest, debug: bool) -> UagRun:
     """Run it; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
     with quiet(debug) as terminal, Progress(terminal) as progress:
-        from engine.models import source
-
         progress.say("Looking for the models", now=True)
-        source.require(asked.verifier, asked.draft)  # before torch, which takes seconds to import
+        look_over(asked)
         from engine.decoding import uag
 
         tokens, stage = 0, ""

@@ -7,13 +7,12 @@ import secrets
 from dataclasses import replace
 from typing import Callable, Iterator
 
-from engine import limits, prompts, sampling
+from engine import limits, preflight, prompts, sampling
 from engine.decoding.drafters import Drafter, LookupDrafter, ModelDrafter
 from engine.decoding.loop import DRAFT_STREAM, decode
 from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
-from engine.models.length import refuse_hopeless
 from engine.pair import check_models
 from engine.request import CompareRequest, Done, Event, Stage, Step
 from engine.sampling import Uniforms
@@ -30,7 +29,7 @@ def run(request: CompareRequest, load: Load, stop: Callable[[], bool] = lambda: 
     lookup = settings.drafter == "lookup"
     names = [request.verifier] if lookup else [request.verifier, request.draft or ""]
     models: list[Model] = []
-    refuse_hopeless(request.verifier, request.prompt)
+    preflight.check(request)
     for name in names:
         yield Stage(f"Loading {name}")
         models.append(load(name, request.backend, request.device, request.dtype))

@@ -8,13 +8,12 @@ import secrets
 from dataclasses import replace
 from typing import Callable, Iterator
 
-from engine import limits, prompts, sampling
+from engine import limits, preflight, prompts, sampling
 from engine.decoding.compare import Load
 from engine.decoding.loop import decode
 from engine.errors import RequestError
 from engine.machine import machine
 from engine.models.base import Model
-from engine.models.length import refuse_hopeless
 from engine.request import REFUSED_SHOWN, Asked, Done, EntropyRequest, Event, Stage, Step
 from engine.trace import EntropyItem, EntropyRun, Generation, Prompt, Settings
 
@@ -32,8 +31,7 @@ def run(request: EntropyRequest, load: Load, stop: Callable[[], bool] = lambda: 
     lone prompt went wrong.
     """
     settings = checked(request)
-    if len(request.prompts) == 1:
-        refuse_hopeless(request.model, request.prompts[0].text)
+    preflight.check(request)
     yield Stage(f"Loading {request.model}")
     model = load(request.model, request.backend, request.device, request.dtype)
     if model.support is not None:

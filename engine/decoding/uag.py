@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass, replace
 from typing import Callable, Iterator
 
-from engine import limits, prompts, sampling
+from engine import limits, preflight, prompts, sampling
 from engine.decoding import translators
 from engine.decoding.causes import explained
 from engine.decoding.compare import WARM_TOKENS, Load, drain, merged, stream
@@ -51,6 +51,7 @@ def run(request: UagRequest, load: Load, stop: Callable[[], bool] = lambda: Fals
     """Do what the request says; the last event is `Done`. Raises RequestError where it cannot be done, and where none of the
     prompts can. A side is called "plain" or, say, "context k=4"."""
     settings = checked(request)
+    preflight.check(request)
     models: list[Model] = []
     for name in (request.verifier, request.draft):
         yield Stage(f"Loading {name}")

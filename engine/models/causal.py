@@ -20,6 +20,8 @@ ENCODER_DECODERS = frozenset(
     "t5 mt5 umt5 longt5 switch_transformers t5gemma t5gemma2 bart mbart plbart mvp pegasus pegasus_x bigbird_pegasus m2m_100 nllb-moe marian "
     "blenderbot blenderbot-small led fsmt prophetnet xlm-prophetnet whisper speech_to_text seamless_m4t seamless_m4t_v2 encoder-decoder "
     "vision-encoder-decoder speech-encoder-decoder pix2struct trocr moonshine".split())
+STATEFUL = frozenset("mamba mamba2 falcon_mamba rwkv rwkv5 rwkv6 rwkv7 recurrent_gemma jamba zamba zamba2 bamba falcon_h1 nemotron_h "
+                     "lfm2 lfm2_moe qwen3_next minimax plamo2 kimi_linear xlstm".split())
 _OTHER_HEADS = re.compile(
     r"For(MaskedLM|MaskedDiffusion\w*|PreTraining|SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice|NextSentencePrediction|"
     r"ImageClassification|MaskedImageModeling|ObjectDetection|AudioClassification|CTC|TextEncoding|Retrieval|RewardModel\w*)$|EncoderModel$|RewardModel$")
@@ -41,3 +43,12 @@ def unfit(config: Mapping[str, Any]) -> str | None:
     if text.get("is_causal") is False or text.get("use_bidirectional_attention") is True:
         return f"reads in both directions, as its config.json says ({called})"
     return None
+
+
+def stateful(config: Mapping[str, Any]) -> bool:
+    """Whether a layer is known to keep a running state instead of keys, so that no token can be taken back. Of an unknown kind only
+    the loaded network tells."""
+    text = text_config(config)
+    kinds = text.get("layer_types")
+    return text.get("model_type", config.get("model_type")) in STATEFUL or (
+        isinstance(kinds, list) and any(kind in ("linear_attention", "mamba", "conv", "recurrent") for kind in kinds))

@@ -18,18 +18,24 @@ def check(name: str) -> str | None:
 
     Returns `compare`'s note. RequestError if they do not fit, if one is damaged, or if the model is not here.
     """
-    place = source.locate(name)
+    place, height = source.locate(name), rows(name)
     if place.is_file():
-        header = gguf_header.read_header(place)
-        return compare(source.title(name), source.ids_by_token(name), (), cost.rows({n: t.shape for n, t in header.tensors.items()}))
-    contents = weights.check(place)
-    rows = cost.rows(packed.shapes(contents.tensors, contents.config))
+        return compare(source.title(name), source.ids_by_token(name), (), height)
     if (place / weights.DRAFT_VOCABULARY).is_file():
-        require_map(weights.read_header(place / weights.DRAFT_VOCABULARY), rows, str(place / weights.DRAFT_VOCABULARY))
+        require_map(weights.read_header(place / weights.DRAFT_VOCABULARY), height, str(place / weights.DRAFT_VOCABULARY))
         return None
     if source.tokenizer(name) is None:  # spelled in another file, which transformers turns into one, with tokens of its own making
         return None
-    return compare(source.title(name), source.ids_by_token(name), source.added_ids(name), rows)
+    return compare(source.title(name), source.ids_by_token(name), source.added_ids(name), height)
+
+
+def rows(name: str) -> int | None:
+    """Rows of a model's embedding, from its headers; None where it cannot be told."""
+    place = source.locate(name)
+    if place.is_file():
+        return cost.rows({n: t.shape for n, t in gguf_header.read_header(place).tensors.items()})
+    contents = weights.check(place)
+    return cost.rows(packed.shapes(contents.tensors, contents.config))
 
 
 def compare(title: str, ids: Mapping[str, int], added: Collection[int], rows: int | None) -> str | None:

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from engine import spelling
 from engine.errors import RequestError
-from engine.models.source import config, locate
+from engine.models.source import config, tokenizer
 
-SHORT = 100_000  # characters: what is shorter is counted exactly once the model is there
+SHORT = 100_000  # characters: what is shorter is counted, what is longer is told from its length
 
 
-def refuse_hopeless(name: str, text: str) -> None:
-    """RequestError if even the vocabulary's longest token, again and again, would not make `text` fit the context.
+def refuse_too_long(name: str, text: str, slack: int = 0) -> None:
+    """RequestError if `text` cannot fit the context: counted by the tokenizer alone, with no template around it and `slack` tokens to
+    spare, or, of a long text, if even the vocabulary's longest token, again and again, would not make it fit.
 
     Says nothing where that cannot be told: a model that is not here yet, a vocabulary in another file, a tokenizer that may
     shorten a text without bound.
     """
-    if len(text) < SHORT:
-        return
     try:
-        context, file = config(name)["context"], locate(name) / "tokenizer.json"
-        if not context or not file.is_file():
+        context, reader = config(name)["context"], tokenizer(name)
+        if not context or reader is None:
             return
-        from tokenizers import Tokenizer  # a tenth of a second, where transformers takes several
-
-        tokenizer = Tokenizer.from_file(str(file))
-        shrink = spelling.shrink_bound(spelling.pipeline_of(tokenizer))
-        longest = max(len(token.encode()) for token in tokenizer.get_vocab(with_added_tokens=True))
+        text = text.strip().encode("utf-8", "replace")
+        if len(text) < SHORT:
+            least, said = len(reader.encode(text.decode(), add_special_tokens=False).ids) - slack, "about"
+        else:
+            shrink = spelling.shrink_bound(spelling.pipeline_of(reader))
+            longest = max(len(token.encode()) for token in reader.get_vocab(with_added_tokens=True))
+            least, said = 0 if shrink is None else len(text) // (longest * shrink), "at least"
     except Exception:  # whatever is wrong with the model, its loader says better
         return
-    least = 0 if shrink is None else len(text.strip().encode("utf-8", "replace")) // (longest * shrink)
     if least > context:
-        raise RequestError(f"The prompt is too long: at least {least:,} tokens, limit {context:,}; shorten it.")
+        least += slack if said == "about" else 0
+        raise RequestError(f"The prompt is too long: {said} {least:,} tokens, limit {context:,}; shorten it.")

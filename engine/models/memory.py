@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Sequence
 
 from engine.errors import RequestError
@@ -69,6 +70,22 @@ def require(name: str, dtype: str, device: str, tokens: int = 512) -> Forecast:
     if not f.fits:
         raise RequestError(f"{name} needs about {f.total_bytes / _GB:.1f} GB of memory in {dtype}, and {f.available_bytes / _GB:.1f} of "
                            f"{f.machine_bytes / _GB:.0f} GB are free; close something, or choose a smaller model.")
+    return f
+
+
+def require_together(names: Sequence[str], dtype: str, device: str, tokens: int, held: int, backend: str) -> Forecast | None:
+    """The forecast of all models of a request; RequestError if they do not fit together. `tokens`, `held`, `backend`: see `forecast`.
+
+    None, and no word, where an accelerator may bring memory of its own, which only its library can tell.
+    """
+    if device != "cpu" and "torch" not in sys.modules and backend == "torch" and Path("/dev/nvidiactl").exists():
+        return None
+    f = forecast(names, dtype, tokens, device, held, backend)
+    if not f.fits:
+        needs = "needs" if len(names) == 1 else "together need"
+        raise RequestError(f"{' and '.join(names)} {needs} about {f.total_bytes / _GB:.1f} GB of memory for {tokens:,} tokens, and "
+                           f"{(f.available_bytes + held) / _GB:.1f} of {f.machine_bytes / _GB:.0f} GB are free; close something, or choose "
+                           "smaller models, fewer tokens or half precision.")
     return f
 
 

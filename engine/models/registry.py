@@ -99,21 +99,14 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
     does not know. What was asked of device and precision and could not be had is in `facts.notes`.
     """
     backend = settled(backend)
-    missing = without_mlx() if backend == "mlx" else ""
-    if missing:
-        raise RequestError(f"The backend mlx is not available: {missing}")
+    require_engine(None, backend)
     from engine.models import device as devices
-    from engine.models import fit, memory, packed, weights
+    from engine.models import fit, memory, weights
 
     source = resolve(name)
     contents = weights.check(source.folder)
-    if backend == "mlx":
-        found = devices.resolve_mlx(device, dtype, contents.stored)
-    elif packed.settings(contents.config):
-        raise RequestError(f"The weights of {shown(name)} are packed by MLX ({source.weights}), which torch cannot read; choose the backend "
-                           "mlx, or the same model unpacked.")
-    else:
-        found = devices.resolve(device, dtype)
+    require_engine(name, backend)
+    found = devices.resolve_mlx(device, dtype, contents.stored) if backend == "mlx" else devices.resolve(device, dtype)
     odd = fit.check(name)
     memory.require(name, found.dtype, found.device)
     try:
@@ -129,6 +122,18 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
         raise RequestError(f"There is not enough memory to load {shown(name)}; close something, or choose a smaller model.") from None
     except Exception as e:  # the libraries raise many kinds for a model they cannot make sense of
         raise RequestError(f"{shown(name)} cannot be loaded ({type(e).__name__}: {_first_line(e)}).") from e
+
+
+def require_engine(name: str | None, backend: str) -> None:
+    """RequestError if the engine cannot be had here or, if a model on this machine is named, cannot read how its weights are packed."""
+    backend = settled(backend)
+    missing = without_mlx() if backend == "mlx" else ""
+    if missing:
+        raise RequestError(f"The backend mlx is not available: {missing}")
+    facts = config(name) if name is not None and backend == "torch" else {}
+    if facts.get("packed"):
+        raise RequestError(f"The weights of {shown(name)} are packed by MLX ({facts['weights']}), which torch cannot read; choose the backend "
+                           "mlx, or the same model unpacked.")
 
 
 def twin(model: Model) -> Model:

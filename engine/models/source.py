@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
-from engine.models import bundled, cost, gguf, gguf_header, hub, packed, weights
+from engine.models import bundled, causal, cost, gguf, gguf_header, hub, packed, weights
 
 READS = "the torch engine reads folders of safetensors weights and .gguf files"
 
@@ -62,11 +62,17 @@ def locate(name: str) -> Path:
     return _find(_clean(name), network=False)
 
 
+def lies_here(name: str) -> bool:
+    """Whether something lies at the name on this machine, whole or not."""
+    name = _clean(name)
+    return name.startswith(bundled.PREFIX) or _existing(name) is not None
+
+
 def config(name: str) -> dict[str, Any]:
     """Cheap facts about a model on this machine, read from headers alone, in milliseconds.
 
     Keys: name, title, path, family, architecture, parameters, flops_per_token, tied_head, weights, bytes, draft (bool: scores only
-    some of its verifier's ids), packed (bool: into few bits by MLX), and the sizes of `cost.dimensions`. RequestError if it is
+    some of its verifier's ids), stateful (bool: layers that keep a state instead of keys), packed (bool: into few bits by MLX), and the sizes of `cost.dimensions`. RequestError if it is
     not here or is damaged.
     """
     name = _clean(name)
@@ -85,7 +91,7 @@ def config(name: str) -> dict[str, Any]:
         "parameters": cost.parameters(shapes, settings), "flops_per_token": cost.flops_per_token(shapes, settings),
         "tied_head": cost.tied_head(shapes, settings), "weights": stored, "bytes": size,
         "draft": place.is_dir() and (place / weights.DRAFT_VOCABULARY).is_file(),
-        "packed": packed.settings(settings) is not None, **cost.dimensions(settings),
+        "stateful": causal.stateful(settings), "packed": packed.settings(settings) is not None, **cost.dimensions(settings),
     }
 
 
@@ -99,7 +105,7 @@ def title(name: str) -> str:
 
 def ids_by_token(name: str) -> dict[str, int]:
     """The token → id map of a model on this machine, read without converting it, and mostly without transformers."""
-    place = _reads_with(name)
+    place = reads_with(name)
     if place.is_file():
         return gguf_header.read_tokens(place)
     found = tokenizer(name)
@@ -108,6 +114,12 @@ def ids_by_token(name: str) -> dict[str, int]:
     from engine.tokens import Vocabulary
 
     return Vocabulary.load(place, title(name)).ids_by_token()
+
+
+def spelled(name: str) -> bool:
+    """Whether `ids_by_token` needs no transformers: there is a tokenizer.json, or a .gguf file that carries the tokens."""
+    place = reads_with(name)
+    return place.is_file() or (place / "tokenizer.json").is_file()
 
 
 def added_ids(name: str) -> frozenset[int]:
@@ -119,7 +131,7 @@ def added_ids(name: str) -> frozenset[int]:
 def tokenizer(name: str) -> Any | None:
     """The `tokenizers.Tokenizer` that a model on this machine reads with, as its tokenizer.json stands, without transformers; None
     where there is no such file. RequestError if it is damaged. Kept until the file changes: to be read, not changed."""
-    file = _reads_with(name) / "tokenizer.json"
+    file = reads_with(name) / "tokenizer.json"
     if not file.is_file():
         return None
     stat = file.stat()
@@ -131,12 +143,15 @@ def _tokenizer_file(file: str, _size: int, _modified: int) -> Any:
     from tokenizers import Tokenizer
 
     try:
-        return Tokenizer.from_file(file)
+        found = Tokenizer.from_file(file)
+        found.no_truncation()
+        found.no_padding()
+        return found
     except Exception:  # the library raises bare Exception
         raise RequestError(f"{file} is damaged or is no tokenizer.") from None
 
 
-def _reads_with(name: str) -> Path:
+def reads_with(name: str) -> Path:
     """The folder or .gguf file that holds a model's tokenizer."""
     place = locate(name)
     return _lender(name, place, weights.read_config(place)) or place if place.is_dir() else place
