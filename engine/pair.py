@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping
+from typing import Iterable, Mapping
 
 from engine.analysis.ceilings import break_even
 from engine.errors import RequestError
+from engine.models import fit
 from engine.models.base import Model
 from engine.models.memory import Forecast, forecast
+from engine.models.registry import require_engine
 from engine.models.source import config, ids_by_token, spelled
 from engine.spelling import PADDING
 
+HALF = ("float16", "bfloat16")
+HALF_NOTE = "In {} the two greedy answers may part at near ties, since one token and a block of them are rounded differently; float32 keeps them equal."
 CROSS = "Pairs whose tokenizers differ run on the Polish page (`python -m engine uag`)."
 _SHOWN = 3  # differing tokens named in a reason
 
@@ -29,6 +33,7 @@ class Pair:
     flops_ratio: float
     forecast: Forecast
     break_even: float | None
+    notes: tuple[str, ...] = ()  # what else is known beforehand, a sentence each
 
 
 def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0,
@@ -39,14 +44,25 @@ def check(verifier: str, draft: str, dtype: str = "auto", tokens: int = 1024, de
     models is not on this machine or is damaged.
     """
     of_verifier, of_draft = config(verifier), config(draft)
+    require(verifier, draft, cross=True)
     difference = None
     if verifier != draft:
         difference = differ(ids_by_token(verifier), ids_by_token(draft))
     reason = (f"{difference} {CROSS}" if difference else
               f"Same vocabulary: every token of {of_verifier['title']} has the same id in {of_draft['title']}.")
     c = of_draft["flops_per_token"] / of_verifier["flops_per_token"]
-    return Pair(difference is None, reason, of_verifier["parameters"] / of_draft["parameters"], c,
-                forecast((verifier, draft), dtype, tokens, device, held, backend), break_even(c, 1, 1))
+    foreseen = forecast((verifier, draft), dtype, tokens, device, held, backend)
+    return Pair(difference is None, reason, of_verifier["parameters"] / of_draft["parameters"], c, foreseen, break_even(c, 1, 1),
+                notes(dict.fromkeys((verifier, draft)), foreseen.dtype, backend))
+
+
+def notes(names: Iterable[str], dtype: str, backend: str) -> tuple[str, ...]:
+    """What is known of models on this machine, and of a precision, before they run, a sentence each. RequestError if one cannot run."""
+    found = []
+    for name in names:
+        require_engine(name, backend)
+        found.append(fit.check(name))
+    return tuple(n for n in (*found, HALF_NOTE.format(dtype) if dtype in HALF else None) if n)
 
 
 def require(verifier: str, draft: str | None, cross: bool = False) -> None:

@@ -57,7 +57,7 @@ def live(run) -> None:
     """Run the recorded request here and now."""
     asked = controls.request_of(run)
     controls.fill(asked)
-    trouble = controls.trouble(asked)
+    trouble = controls.trouble(asked) or jobs.refused(asked)
     if trouble:
         session.say(trouble)
     else:

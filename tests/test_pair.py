@@ -87,6 +87,14 @@ def test_the_forecast_holds_both_models(folders):
     assert found.forecast.sentence.startswith("0.0 of ")
 
 
+@pytest.mark.parametrize("dtype, half", [("bfloat16", True), ("float16", True), ("float32", False)])
+def test_half_precision_is_told_beforehand(folders, dtype, half):
+    found = pair.check(folders["verifier"], folders["draft"], dtype, device="cpu")
+    assert found.notes == ((pair.HALF_NOTE.format(dtype),) if half else ()) and found.forecast.dtype == dtype
+    asked = pair.check(folders["verifier"], folders["draft"], "auto", device="cpu")
+    assert asked.forecast.dtype in ("float32", "bfloat16") and bool(asked.notes) is (asked.forecast.dtype == "bfloat16")
+
+
 def test_a_missing_model_is_one_sentence(folders):
     with pytest.raises(RequestError, match="/nie/ma"):
         pair.check(folders["verifier"], "/nie/ma")

@@ -25,7 +25,9 @@ def pair_html(asked: CompareRequest) -> str:
         backend = registry.settled(asked.backend)
         if asked.draft is None:
             forecast = memory.forecast((asked.verifier,), asked.dtype, tokens, asked.device, held, backend)
-            return _line(" · ".join(["Prompt lookup needs no draft model", _memory(forecast)]))
+            pair.require(asked.verifier, None)
+            said = pair.notes((asked.verifier,), forecast.dtype, backend)
+            return _line(" · ".join(["Prompt lookup needs no draft model", _memory(forecast)]), notes=said)
         found = _checked(asked.verifier, asked.draft, asked.dtype, tokens, asked.device, held, backend,
                          tuple(map(fingerprint, names)))
     except RequestError as e:
@@ -41,7 +43,7 @@ def pair_html(asked: CompareRequest) -> str:
                "Acceptance above which drafting pays by the textbook: one draft token by FLOPs over one verifier token"
                f" ({found.flops_ratio:.3f}). The card shows the one measured in the run."),
     ]
-    return _line(" · ".join(parts), "" if found.forecast.fits else "warn")
+    return _line(" · ".join(parts), "" if found.forecast.fits else "warn", found.notes)
 
 
 @lru_cache(maxsize=64)
@@ -64,5 +66,6 @@ def _hover(text: str, meaning: str) -> str:
     return f'<abbr title="{escape(meaning)}">{escape(text)}</abbr>'
 
 
-def _line(html: str, kind: str = "") -> str:
-    return f'<div class="sl pairline {kind}" role="status"><b>Pair</b> {html}</div>'
+def _line(html: str, kind: str = "", notes: tuple[str, ...] = ()) -> str:
+    told = "".join(f'<br><span class="quiet">{escape(note)}</span>' for note in notes)
+    return f'<div class="sl pairline {kind}" role="status"><b>Pair</b> {html}{told}</div>'

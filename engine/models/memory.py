@@ -36,6 +36,7 @@ class Forecast:
     available_bytes: int
     fits: bool
     sentence: str
+    dtype: str = ""  # the precision forecast for: what "auto" stands for, where that was asked for
 
 
 def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0,
@@ -61,7 +62,7 @@ def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, devi
     total = sum(p.weights_bytes + p.kv_cache_bytes + p.working_bytes for p in parts)
     machine, available = room(device)
     return Forecast(tuple(parts), total, machine, available, total <= available + held,
-                    f"{total / _GB:.1f} of {machine / _GB:.0f} GB")
+                    f"{total / _GB:.1f} of {machine / _GB:.0f} GB", dtype)
 
 
 def require(name: str, dtype: str, device: str, tokens: int = 512) -> Forecast:
