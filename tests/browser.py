@@ -36,7 +36,7 @@ def chromium():
 class Server:
     """The app on a free port, with its own home and its log in a file."""
 
-    def __init__(self, home: Path):
+    def __init__(self, home: Path, *options: str):
         with socket.socket() as s:
             s.bind(("localhost", 0))
             self.port = s.getsockname()[1]
@@ -44,7 +44,8 @@ class Server:
         environment = {**os.environ, "SPECLENS_HOME": str(home), "HF_HUB_OFFLINE": "1"}
         self.started = time.monotonic()
         with open(self.log_file, "wb") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port)],
+            self.process = subprocess.Popen([sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(self.port),
+                                             *options],
                                             cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
         self.wait()
 

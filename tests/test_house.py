@@ -145,7 +145,7 @@ def test_the_app_imports_only_what_its_requirements_bring():
     lines = (ROOT / "requirements.txt").read_text().splitlines()
     listed = {re.split(r"[<>=;\s]", line)[0].lower().replace("-", "_") for line in lines if line and not line.startswith("#")}
     listed = {{"vl_convert_python": "vl_convert"}.get(name, name) for name in listed}
-    listed |= {"mlx", "huggingface_hub", "pyarrow"}  # brought by mlx-lm, by transformers and by streamlit
+    listed |= {"mlx", "huggingface_hub", "pyarrow", "starlette"}  # brought by mlx-lm, by transformers and by streamlit
     allowed = listed | (set(sys.stdlib_module_names) - {"tomllib"}) | set(FLOORS)  # tomllib: not in 3.10
     for path in HOUSE:
         wrong = sorted(name for name in imports(path) if name.split(".")[0] not in allowed)
