@@ -188,6 +188,16 @@ def test_a_path_reads_a_file_where_it_lies(tmp_path):
     assert texts(ran(at.text_input[0].set_value(""))) is None and not at.selectbox
 
 
+def test_a_file_of_the_system_is_refused_and_nothing_of_it_is_shown(tmp_path, monkeypatch):
+    at = opened(FILE)
+    (tmp_path / "link.txt").symlink_to("/etc/passwd")
+    for path in ("/etc/passwd", str(tmp_path / "link.txt"), "/proc/self/status"):
+        ran(at.text_input[0].set_value(path))
+        assert texts(at) is None and "does not" in shown(at) and "root:" not in shown(at) and not at.dataframe
+    monkeypatch.setattr("ui.promptset.here_only", lambda: False)
+    assert not ran(at).text_input and texts(at) is None
+
+
 def test_a_large_set_is_used_in_part_until_one_says_otherwise():
     at = with_file("\n".join(f"Numer {i}" for i in range(10)).encode(), "p.txt")
     assert texts(at) == [f"Numer {i}" for i in range(5)]

@@ -18,6 +18,8 @@ from engine import prompt_sets
 from engine.errors import RequestError
 from engine.prompt_sets import BUILTIN, ENCODINGS, KINDS, LIMIT_MB, NONE, SEPARATORS, PromptSet, SetPrompt
 from engine.request import REFUSED_SHOWN, Asked
+from ui.hosts import here_only
+from ui.paths import TYPES, refusal
 from ui.preview import letters, preview
 from ui.session import draw as draw_html, keep, put, remembered, say, showable
 
@@ -25,7 +27,6 @@ ONE, SEVERAL, READY, FILE = "One prompt", "Several prompts", "Ready-made set", "
 COLUMNS = ("column", "label_column", "category_column")
 PASTED = "pasted"  # stands where a file has the mark of its bytes
 TAKEN = "prompts of the run.jsonl"
-TYPES = ["txt", "csv", "tsv", "jsonl", "ndjson", "json", "parquet"]
 TOLD = 100  # refused rows that are listed
 WIDTH = 168  # pixels: six selectboxes make one row at 1280, two at 390
 
@@ -129,13 +130,19 @@ def _file(prefix: str, most: int) -> PromptSet | None:
     held = f"{prefix}.held"  # (name, mark, content or None, path or None), not a widget's key: it outlives the page
     given = st.file_uploader("File of prompts", TYPES, key=f"{prefix}.upload", max_upload_size=LIMIT_MB, on_change=_take, args=(prefix,),
                              help=f"TXT, CSV, TSV, JSONL, JSON or Parquet, up to {LIMIT_MB} MB. It stays on this machine.")
-    with st.popover("Or a path on this machine", key=f"{prefix}.by_path"):
-        st.text_input("Path", key=remembered("path", "", prefix), on_change=_take_path, args=(prefix,), placeholder="/home/me/train.parquet",
-                      help="For a file too large to hand over: of a Parquet file of any size the first rows are read.")
-        keep("path", prefix=prefix)
+    here = here_only()  # whoever comes from elsewhere has no business in this machine's folders
+    if here:
+        with st.popover("Or a path on this machine", key=f"{prefix}.by_path"):
+            st.text_input("Path", key=remembered("path", "", prefix), on_change=_take_path, args=(prefix,), placeholder="/home/me/train.parquet",
+                          help="For a file too large to hand over: of a Parquet file of any size the first rows are read. "
+                               f"Its name must end in .{', .'.join(TYPES)}.")
+            keep("path", prefix=prefix)
     source = st.session_state.get(held)
+    if source is not None and source[3] is not None and not here:
+        source = None
     if source is None:
-        _quiet(f"No file yet: TXT, CSV, TSV, JSONL, JSON or Parquet of up to {LIMIT_MB} MB, a larger Parquet file by its path. In a table "
+        larger = ", a larger Parquet file by its path" if here else ""
+        _quiet(f"No file yet: TXT, CSV, TSV, JSONL, JSON or Parquet of up to {LIMIT_MB} MB{larger}. In a table "
                "the columns for prompt, label and category are found by their names and can be changed.")
         return None
     name, mark, content, path = source
@@ -144,6 +151,10 @@ def _file(prefix: str, most: int) -> PromptSet | None:
             size = "" if content is None else f" · {_size(len(content))}"
             draw_html(f'<p class="sl"><b>{html.escape(letters(name, 60))}</b><span class="quiet">{size}</span></p>', width="content")
             st.button("Remove", key=f"{prefix}.remove", on_click=_remove, args=(prefix,), help="Forget this file. The file itself stays.")
+
+    if path is not None and (why := refusal(path)):
+        say(why)
+        return None
 
     def go(**how: Any) -> PromptSet:
         return prompt_sets.read_file(path, **how) if content is None else prompt_sets.read(content, name, **how)
