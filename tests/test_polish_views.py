@@ -151,3 +151,43 @@ def test_a_run_on_its_way_shows_the_answer_and_what_was_kept(run):
     html = live.growing(job.snapshot())
     kept, sent = sum(r.accepted for r in made.rounds), sum(len(r.proposed) for r in made.rounds)
     assert f"context k=4 {kept} of {sent}" in html and f"{len(made.ids)} of at most" in html and "<script" not in html
+
+
+def counted(joules, machine="", **timing):
+    """The sample with so many joules in each timing, and whatever else."""
+    def of(answer):
+        return dataclasses.replace(answer, timings=tuple(dataclasses.replace(t, joules=joules, **timing) for t in answer.timings))
+
+    made = sample_uag(machine=dataclasses.replace(sample_uag().machine, energy=machine))
+    return dataclasses.replace(made, items=tuple(dataclasses.replace(
+        i, plain=of(i.plain), results=tuple(dataclasses.replace(r, answer=of(r.answer)) for r in i.results)) for i in made.items))
+
+
+def test_energy_stands_in_every_cell_and_file_or_the_reason_why_not():
+    made = counted(60.0)
+    f = figures(made)
+    row, files = f.rows[0], takeaway(made, f)
+    said = f"{60 * 2 / row.joules_per_token.below:.1f} J per token"
+    assert said in plain(card_html(made, f)) and said in files.svg("card", "light") and "not available" not in card_html(made, f)
+    first = next(csv.DictReader(io.StringIO(files.tables["strategies"]())))
+    assert float(first["joules_per_token"]) == pytest.approx(row.joules_per_token.value)
+    assert json.loads(files.json())["figures"]["plain_joules"]["above"] == 120.0
+    from engine.commands.uag import describe, report
+    assert "J/token" in describe(made, f) and report(made, f)["rows"][0]["joules_per_token"] == row.joules_per_token.value
+    none = counted(None, machine="Energy is not available: no counter.")
+    g = figures(none)
+    for shown in (plain(card_html(none, g)), takeaway(none, g).svg("card", "dark"), describe(none, g)):
+        assert "Energy is not available: no counter." in re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", shown)) and "J per token" not in shown
+
+
+def test_a_disturbed_strategy_run_says_so_wherever_its_speed_stands():
+    made = counted(None, processor_seconds=1.0, others_seconds=1.9, idle_seconds=0.0)
+    f = figures(made)
+    why = "other programs used 1.3 of 2 cores"
+    html, files = card_html(made, f), takeaway(made, f)
+    assert html.count(f'title="{why}"') == len(f.rows) and f"The timing was disturbed: {why}." in html
+    assert "disturbed" in files.svg("card", "light") and why in plain(files.svg("speed", "light")).replace("\n", " ")
+    assert next(csv.DictReader(io.StringIO(files.tables["strategies"]())))["disturbed"] == why
+    from engine.commands.uag import describe, report
+    assert report(made, f)["disturbed"] == f.disturbed and why in describe(made, f)
+    assert "disturbed" not in card_html(sample_uag(), figures(sample_uag()))

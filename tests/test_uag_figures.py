@@ -52,13 +52,13 @@ def test_draft_tokens_survive_when_all_their_bytes_do():
 
 
 def test_a_row_counts_every_round():
-    plain = of([replace(ALONE, draft_ids=())] * 7, 2.0, "plain")
+    plain = of([replace(ALONE, draft_ids=())] * 7, 1.5, "plain")
     row = figures(run_of(item(("naive", 2, of([KEPT, HALF, LOST, ALONE], 1.0)), plain=plain))).row("naive", 2)
     assert (row.acceptance.above, row.acceptance.below, row.judged, row.refused, row.rounds) == (3, 5, 5, 2, 4)
     assert (row.draft_acceptance.above, row.draft_acceptance.below) == (4, 10)
     assert row.causes == {BOUNDARY: 1, DIACRITIC: 0, TIE: 0, DISAGREEMENT: 1} and row.share(BOUNDARY) == 0.5
     assert row.tokens_per_pass.value == 7 / 4 and row.tokens_per_second.value == 7.0
-    assert row.speedup.value == pytest.approx(2.0)  # seven tokens in one second; alone they took two
+    assert row.speedup.value == pytest.approx(1.5)  # seven tokens in one second; alone they took one and a half
     assert row.translate_seconds == pytest.approx(0.05) and row.translate_share.value == pytest.approx(0.05)
     assert (row.ids_equal, row.ids_compared) == (0, 1)
 
@@ -168,3 +168,69 @@ def test_prompts_that_do_not_differ_still_have_an_interval():
     ratio = _ratio([(0, 40), (0, 50)], share=True)
     assert ratio.interval == pytest.approx(wilson(0, 90)) and ratio.interval[1] > 0.01 and ratio.how == WILSON_ALL
     assert _ratio([(1.5, 3.0), (2.5, 5.0)]).interval is None
+
+
+# ------------------------------------------------------------------------------------------------------ time and energy
+
+
+def timed(count, fed, verify, draft=0.0, rest=0.001, tokens=1, **more):
+    """An answer of `count` equal rounds."""
+    proposed = (1,) * (fed - 1)
+    closing = PLAIN if fed == 1 else BONUS if tokens == fed else CORRECTION
+    rounds = [Round(proposed, tokens - 1, (1,) * tokens, closing, verify_seconds=verify, draft_seconds=draft, end=(i + 1) * (verify + draft + rest))
+              for i in range(count)]
+    timing = Timing(0.1, count * (verify + draft + rest), count * verify, count * draft, count * tokens, count, None, (fed,) * count, (verify,) * count,
+                    (draft,) * count, (rest,) * count)
+    return Generation("plain" if fed == 1 else "speculative", (1,) * count * tokens, "", rounds=tuple(rounds), timings=(replace(timing, **more),))
+
+
+def strategy_run(plain, answer, *others):
+    return replace(run_of(item(("context", 2, answer), plain=plain), *others), machine=replace(COMPARED.machine, cores=2))
+
+
+def test_speed_of_a_row_is_its_ceiling_times_the_share_inside_the_models():
+    row = figures(strategy_run(timed(40, 1, 0.04), timed(20, 3, 0.044, 0.01, 0.006, tokens=2))).rows[0]
+    assert row.ceiling.value == pytest.approx(0.041 * 2 / 0.054) and row.speedup.value == pytest.approx(row.ceiling.value * 0.9)
+    assert row.disturbed is None
+
+
+def test_a_speed_that_cannot_be_is_no_figure():
+    """NB-16: now 5.06× at 2.09 tokens a pass."""
+    found = figures(strategy_run(timed(40, 1, 0.24), timed(20, 3, 0.044, 0.01, tokens=2)))
+    row = found.rows[0]
+    assert row.speedup.value is None and row.ceiling.value is None and "of a pass over one" in row.disturbed
+    assert found.disturbed == f"The timing was disturbed: {row.disturbed}." and found.disturbed in found.sentences
+    assert not any("Fastest" in s or "faster" in s for s in found.sentences)
+
+
+def test_others_on_the_cores_disturb_the_rows_they_hit():
+    crowd = dict(processor_seconds=1.0, others_seconds=1.9, idle_seconds=0.0)
+    plain, quick, hit = timed(40, 1, 0.04), timed(20, 3, 0.044, 0.01, tokens=2), timed(20, 3, 0.044, 0.01, tokens=2, **crowd)
+    assert figures(strategy_run(plain, quick)).disturbed is None
+    every = figures(strategy_run(plain, hit))
+    assert every.disturbed == "The timing was disturbed: other programs used 1.3 of 2 cores." and every.rows[0].speedup.value is not None
+    whole = figures(strategy_run(replace(plain, timings=(replace(plain.timings[0], **crowd),)), quick))
+    assert whole.rows[0].disturbed  # verifier-only beside it was hit
+    one = replace(strategy_run(plain, quick), items=(item(("context", 2, hit), ("naive", 2, quick), plain=plain),))
+    found = figures(one)
+    assert found.disturbed.startswith("The timing of 1 of 2 combinations was disturbed") and any("Fastest here is naive" in s for s in found.sentences)
+    rare = [item(("context", 2, quick), plain=plain)] * 5  # a sixth of the time was hit
+    assert figures(strategy_run(plain, hit, *rare)).disturbed is None
+
+
+@given(st.lists(st.tuples(st.floats(1e-4, 1), st.floats(1e-4, 1), st.floats(0, 1), st.floats(0, 1), st.integers(1, 3)), min_size=1, max_size=6))
+def test_no_strategy_passes_its_ceiling_whatever_the_clock_says(prompts):
+    items = [item(("context", 2, timed(4, 3, verify, draft, rest, tokens)), plain=timed(4 * tokens, 1, alone)) for alone, verify, draft, rest, tokens in prompts]
+    row = figures(replace(run_of(*items), machine=replace(COMPARED.machine, cores=2))).rows[0]
+    if row.speedup.value is None:
+        assert row.disturbed
+    else:
+        assert row.speedup.value <= row.ceiling.value and row.speedup.value <= 1.05 * row.tokens_per_pass.value
+
+
+def test_joules_per_token_are_of_the_answers_that_were_counted():
+    plain, answer = timed(40, 1, 0.04, joules=80.0), timed(20, 3, 0.044, 0.01, tokens=2, joules=60.0)
+    found = figures(strategy_run(plain, answer, item(("context", 2, replace(answer, timings=(replace(answer.timings[0], joules=None),))), plain=plain)))
+    assert (found.plain_joules.value, found.rows[0].joules_per_token.value, found.rows[0].joules_per_token.below) == (2.0, 1.5, 40)
+    bare = figures(strategy_run(timed(40, 1, 0.04), timed(20, 3, 0.044, tokens=2)))
+    assert bare.plain_joules.value is None and bare.rows[0].joules_per_token.value is None

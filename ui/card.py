@@ -26,7 +26,7 @@ def card_html(
     `dropped` shows rejected and discarded tokens in place; `prompt` puts the prompt's text on top; `certificate` is what
     the pair's last certificate said, one sentence or a few.
     """
-    mark = "" if run.status == "done" else f'<span class="mark">{escape(run.status)}</span>'
+    mark = ("" if run.status == "done" else f'<span class="mark">{escape(run.status)}</span>') + disturbed_mark(metrics.get("disturbed"))
     parts = [f'<p class="headline">{escape(metrics.get("sentence") or "")}{mark}</p>']
     if prompt:
         parts.append(f'<p class="prompt">{lines(run.prompt.text)}</p>')
@@ -38,6 +38,11 @@ def card_html(
         parts.append('<ul class="notes">' + "".join(f"<li>{escape(n)}</li>" for n in notes) + "</ul>")
     parts.append(f'<p class="caption">{escape(caption(run))}{_certificate(certificate)}</p>')
     return f'<article class="sl card" aria-label="Result">{"".join(parts)}</article>'
+
+
+def disturbed_mark(why: str | None) -> str:
+    """The word beside a figure whose timing was disturbed, with the reason on hover; nothing where it was not."""
+    return f' <span class="mark" title="{escape(why)}">disturbed</span>' if why else ""
 
 
 def lines(text: str) -> str:
@@ -136,7 +141,7 @@ def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
         return f"{n:.2f}×"
 
     judged = (m.get("proposed") or 0) - (m.get("discarded") or 0)
-    span = m.get("speedup_range")
+    span, shaky = m.get("speedup_range"), "disturbed, " if m.get("disturbed") else ""
     flops, own = shown("ceiling_flops", times), shown("ceiling", times)
     even = shown("break_even", share)
     c = shown("cost_ratio", "{:.3f}".format)
@@ -167,8 +172,8 @@ def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
             "speedup",
             "Speedup",
             shown("speedup", times),
-            span_of(span, "{:.2f}", "×") if span and span[0] != span[1] else "one repeat" if span else "",
-            "Decode tok/s, speculative / verifier-only, repeat by repeat.",
+            shaky + (span_of(span, "{:.2f}", "×") if span[0] != span[1] else "one repeat") if span else shaky.rstrip(", "),
+            "Decode tok/s by medians per pass, speculative / verifier-only, repeat by repeat.",
         ),
         (
             "end_to_end_speedup",
@@ -182,8 +187,8 @@ def key_figures(metrics: dict) -> list[tuple[str, str, str | None, str, str]]:
             "Ceiling, this run",
             own,
             f"by FLOPs {flops}" if flops else "",
-            "(1 + γr) / (γc + v): the speedup with no time outside the models, from this run's own c and v. "
-            "By FLOPs: the textbook's, v = 1.",
+            "The speedup if speculative decoding spent no time outside the models: (1 + γr) / (γc + v) from this run's own c and v, "
+            "over what verifier-only spends inside its model. By FLOPs: the textbook's, v = 1.",
         ),
         (
             "break_even",

@@ -272,7 +272,7 @@ def _disturbed(run: Run, f: dict) -> str | None:
     repeats = range(max((len(g.timings) for g in sides), default=0))
     found = [next(filter(None, (trouble(g.timings[i], run.machine.cores, () if i else g.rounds) for g in sides if i < len(g.timings))), None)
              for i in repeats]
-    against = _contradiction(f)
+    against = contradiction(f["pass_cost"], f["speedup"], f["tokens_per_pass"])
     why = against or most(found)
     said = f"The timing was disturbed: {why}." if why else None
     if against:
@@ -281,13 +281,12 @@ def _disturbed(run: Run, f: dict) -> str | None:
     return said
 
 
-def _contradiction(f: dict) -> str | None:
-    """Figures that no undisturbed machine gives, as the end of a sentence."""
-    v, speedup, tokens = f["pass_cost"], f["speedup"], f["tokens_per_pass"]
+def contradiction(v: float | None, speedup: float | None, tokens_per_pass: float | None) -> str | None:
+    """Why these three cannot all be true, as the end of a sentence; None where an undisturbed machine may give them."""
     if v is not None and v < CHEAPEST_PASS:
         return f"a verifier pass over several tokens measured {v:.2f} of a pass over one, which it cannot cost"
-    if speedup is not None and tokens and speedup > MOST_SPEEDUP * tokens:
-        return f"it measured {times(speedup, 2)} verifier-only's speed at {tokens:.2f} tokens a pass, which cannot be"
+    if speedup is not None and tokens_per_pass and speedup > MOST_SPEEDUP * tokens_per_pass:
+        return f"it measured {times(speedup, 2)} verifier-only's speed at {tokens_per_pass:.2f} tokens a pass, which cannot be"
     return None
 
 

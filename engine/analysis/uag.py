@@ -1,7 +1,8 @@
 """Figures of a strategy run: a pure function of its trace.
 
 A row is one strategy at one k over all prompts (or those of one category). Every ratio is of sums over prompts and stands
-with both of its numbers. What is not defined (nothing proposed, no verifier-only answer) is None.
+with both of its numbers. What is not defined (nothing proposed, no verifier-only answer) is None. Seconds of decode are made of
+medians per pass (`engine.analysis.timing`).
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, Sequence
 
 from engine.analysis.intervals import LEVEL, Interval, student_quantile, wilson
-from engine.analysis.metrics import judged
+from engine.analysis.metrics import contradiction, judged
 from engine.analysis.sentence import HALF, percent, times
+from engine.analysis.timing import passes_of, spent_by, trouble, typical
 from engine.trace import CORRECTION, Generation, Round, UagItem, UagRun
 from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC
 
 SAME = 1.05  # shares closer than this factor are called equal
 WILSON, OVER_PROMPTS = "Wilson, candidates of one prompt", "Student's t over {} prompts, of a ratio of sums"
 WILSON_ALL = "Wilson, candidates of all prompts, which do not differ"
+HIT = 0.25  # of the decode seconds of a row, or of verifier-only beside it: disturbed so long, the row is
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,10 @@ class Ratio:
 class Row:
     """`acceptance`: accepted / proposed candidates. `draft_acceptance`: draft tokens all of whose bytes were accepted / draft
     tokens written. `judged` candidates are the accepted ones and those refused; `refused` = the sum of `causes` (known ones).
-    `tokens_per_second` is of decode alone. `speedup`: seconds that the verifier alone took for as many tokens / seconds taken.
-    `translate_share`: seconds between the two tokenizers / decode seconds (first repeat)."""
+    `tokens_per_second` is of decode alone. `speedup`: seconds that the verifier alone took for as many tokens / seconds taken;
+    `ceiling`: the same / seconds inside the two models, so no speedup passes it. `translate_share`: seconds between the two
+    tokenizers / decode seconds (first repeat). `joules_per_token`: of the whole machine in decode, where energy was counted.
+    `disturbed`: why its speed is no result, in a few words; where figures contradict each other it has no speed at all."""
 
     strategy: str
     k: int
@@ -59,6 +64,9 @@ class Row:
     translate_seconds: float
     ids_equal: int | None  # greedy: prompts whose answer is verifier-only's, token for token
     ids_compared: int | None
+    ceiling: Ratio = Ratio(0, 0)
+    joules_per_token: Ratio = Ratio(0, 0)
+    disturbed: str | None = None
 
     @property
     def boundaries(self) -> int:
@@ -71,12 +79,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Figures:
-    """`plain`: tokens per second of verifier-only. `by_category` has the same rows for each category of prompts, if several."""
+    """`plain`: tokens per second of verifier-only, `plain_joules` its joules per token. `by_category` has the same rows for each
+    category of prompts, if several. `disturbed`: one sentence where the timing of a row was."""
 
     plain: Ratio
     rows: tuple[Row, ...]
     by_category: dict[str, tuple[Row, ...]]
     sentences: tuple[str, ...]
+    plain_joules: Ratio = Ratio(0, 0)
+    disturbed: str | None = None
 
     def row(self, strategy: str, k: int) -> Row | None:
         return next((r for r in self.rows if (r.strategy, r.k) == (strategy, k)), None)
@@ -88,7 +99,7 @@ def figures(run: UagRun) -> Figures:
     plain = _ratio([_speed(item.plain) for item in ran if item.plain])
     made = _rows(run, ran)
     return Figures(plain, made, {c: _rows(run, [i for i in ran if i.category == c]) for c in categories} if len(categories) > 1 else {},
-                   tuple(sentences(run, made)))
+                   tuple(sentences(run, made)), _ratio([_energy(item.plain) for item in ran if item.plain]), disturbance(made))
 
 
 def survived(run: UagRun, round_: Round) -> int:
@@ -120,26 +131,60 @@ def _row(run: UagRun, strategy: str, k: int, answers: Sequence[tuple[UagItem, Ge
 
     compared = [(i.plain.ids, a.ids) for i, a in answers if i.plain and "stopped" not in (i.plain.finish, a.finish)]
     greedy = run.settings.sampling.greedy
+    beside = [(i.plain, a) for i, a in answers if i.plain and i.plain.ids]
+    per_pass = over(lambda a: (sum(len(r.emitted) for r in a.rounds), len(a.rounds)))
+    speedup, ceiling = (_ratio([_against(plain, a, part) for plain, a in beside]) for part in ("decode", "models"))
+    against = contradiction(_pass_cost(beside), speedup.value, per_pass.value)
+    if against:
+        speedup = ceiling = Ratio(0, 0)
     return Row(
         strategy, k, len(answers), len(every), sum(map(judged, every)), sum(c is not None for c in causes), {c: causes.count(c) for c in CAUSES},
         acceptance=over(lambda a: (sum(r.accepted for r in a.rounds), sum(len(r.proposed) for r in a.rounds)), share=True),
         draft_acceptance=over(lambda a: (sum(survived(run, r) for r in a.rounds), sum(len(r.draft_ids) for r in a.rounds)), share=True),
-        tokens_per_pass=over(lambda a: (sum(len(r.emitted) for r in a.rounds), len(a.rounds))),
-        tokens_per_second=over(_speed),
-        speedup=_ratio([_against(i.plain, a) for i, a in answers if i.plain and i.plain.ids]),
+        tokens_per_pass=per_pass, tokens_per_second=over(_speed), speedup=speedup,
         translate_share=over(lambda a: (sum(r.translate_seconds for r in a.rounds), a.timings[0].decode_seconds if a.timings else 0.0), share=True),
         translate_seconds=math.fsum(r.translate_seconds for r in every),
-        ids_equal=sum(a == b for a, b in compared) if greedy else None, ids_compared=len(compared) if greedy else None)
+        ids_equal=sum(a == b for a, b in compared) if greedy else None, ids_compared=len(compared) if greedy else None,
+        ceiling=ceiling, joules_per_token=over(_energy), disturbed=against or _trouble(run, answers))
 
 
 def _speed(answer: Generation) -> tuple[float, float]:
-    return sum(t.tokens for t in answer.timings), math.fsum(t.decode_seconds for t in answer.timings)
+    return sum(t.tokens for t in answer.timings), math.fsum(d.decode for d in spent_by(answer))
 
 
-def _against(plain: Generation, answer: Generation) -> tuple[float, float]:
-    """(seconds verifier-only takes for as many tokens, seconds taken)."""
-    (tokens, seconds), (alone, took) = _speed(answer), _speed(plain)
-    return (took / alone * tokens if alone else 0.0), seconds
+def _against(plain: Generation, answer: Generation, part: str) -> tuple[float, float]:
+    """(seconds verifier-only takes for as many tokens, seconds taken: of `part`, "decode" or "models")."""
+    (tokens, _), (alone, took) = _speed(answer), _speed(plain)
+    return (took / alone * tokens if alone else 0.0), math.fsum(getattr(d, part) for d in spent_by(answer))
+
+
+def _energy(answer: Generation) -> tuple[float, float]:
+    """(joules, tokens) of the repeats whose energy was counted."""
+    counted = [t for t in answer.timings if t.joules is not None]
+    return math.fsum(t.joules for t in counted), sum(t.tokens for t in counted)
+
+
+def _pass_cost(beside: Sequence[tuple[Generation, Generation]]) -> float | None:
+    """v: seconds of the verifier's passes over several tokens / of as many one-token passes of the same prompts (first repeats)."""
+    took = alone = 0.0
+    for plain, answer in beside:
+        passes = passes_of(answer.timings[0], answer.rounds) if answer.timings and plain.timings else None
+        one = spent_by(plain)[0] if passes else None
+        if one and one.passes:
+            drafted = passes.drafted()
+            took += typical(drafted.fed, drafted.verify)
+            alone += len(drafted.fed) * one.verify / one.passes
+    return took / alone if alone else None
+
+
+def _trouble(run: UagRun, answers: Sequence[tuple[UagItem, Generation]]) -> str | None:
+    """What disturbed at least `HIT` of the decode seconds of these answers, or of verifier-only's to the same prompts."""
+    for of in ([a for _, a in answers], [i.plain for i, _ in answers if i.plain]):
+        timed = [(t.decode_seconds, trouble(t, run.machine.cores, () if n else a.rounds)) for a in of for n, t in enumerate(a.timings)]
+        hit = [(seconds, why) for seconds, why in timed if why]
+        if hit and math.fsum(s for s, _ in hit) >= HIT * math.fsum(s for s, _ in timed):
+            return max(hit)[1]
+    return None
 
 
 def _ratio(parts: Sequence[tuple[float, float]], share: bool = False) -> Ratio:
@@ -168,7 +213,8 @@ def sentences(run: UagRun, rows: Sequence[Row]) -> list[str]:
     if run.status == "failed" and not rows:
         return ["The run failed before a strategy had run."]
     pooled = {s: [r for r in rows if r.strategy == s] for s in dict.fromkeys(r.strategy for r in rows)}
-    said = [*_kept(pooled), *(_refusals(name, of) for name, of in pooled.items() if name != "none"), _fastest(rows), _same(run, rows)]
+    said = [*_kept(pooled), *(_refusals(name, of) for name, of in pooled.items() if name != "none"), disturbance(rows), _fastest(rows),
+            _same(run, rows)]
     return [s for s in said if s]
 
 
@@ -212,8 +258,17 @@ def _refusals(name: str, rows: list[Row]) -> str | None:
     return f"{percent(cuts / refused)} of {name}'s refusals are boundaries, not disagreements ({cuts:,} of {refused:,}{near})."
 
 
+def disturbance(rows: Sequence[Row]) -> str | None:
+    """One sentence where the timing of rows was disturbed: how many, and by what."""
+    hit = [r for r in rows if r.disturbed]
+    if not hit:
+        return None
+    of = "" if len(hit) == len(rows) else f" of {len(hit)} of {len(rows)} combinations"
+    return f"The timing{of} was disturbed: {hit[0].disturbed}."
+
+
 def _fastest(rows: Sequence[Row]) -> str | None:
-    timed = [r for r in rows if r.speedup.value is not None]
+    timed = [r for r in rows if r.speedup.value is not None and not r.disturbed]
     if not timed:
         return None
     best = max(timed, key=lambda r: r.speedup.value)

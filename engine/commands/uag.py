@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 
+from engine.analysis.metrics import NO_ENERGY
 from engine.analysis.sentence import percent, times
+from engine.analysis.timing import spent_by
 from engine.analysis.uag import Figures, Ratio, Row, figures
 from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, look_over, number, printable,
                              prompts_of, quiet, require_writable, sampling_of, write_json)
@@ -74,13 +76,14 @@ def report(run: UagRun, found: Figures) -> dict:
     items = [{"label": i.label, "category": i.category, "prompt": i.prompt.text, "refused": i.refused,
               "plain": None if i.plain is None else _answer(i.plain), "strategies": _strategies(run, i, several_ks)} for i in run.items]
     first = {"plain": items[0]["plain"], "strategies": items[0]["strategies"]} if len(items) == 1 else {"items": items}
-    return {**first, "sentences": list(found.sentences), "rows": [_row(r) for r in found.rows],
+    return {**first, "disturbed": found.disturbed, "plain_joules_per_token": found.plain_joules.value,
+            "sentences": list(found.sentences), "rows": [_row(r) for r in found.rows],
             "by_category": {c: [_row(r) for r in rows] for c, rows in found.by_category.items()}, "status": run.status,
             "notes": list(run.notes), "run": plain_data(run)}
 
 
 def _answer(answer: Generation) -> dict:
-    seconds = sum(t.decode_seconds for t in answer.timings)
+    seconds = sum(d.decode for d in spent_by(answer))
     return {"ids": list(answer.ids), "text": answer.text, "finish": answer.finish,
             "tokens_per_second": sum(t.tokens for t in answer.timings) / seconds if seconds else None}
 
@@ -96,13 +99,14 @@ def _strategies(run: UagRun, item: UagItem, several_ks: bool) -> dict:
 def _row(r: Row) -> dict:
     """A row as JSON data; each ratio is a number, and its interval stands beside it."""
     ratios = {"acceptance_rate": r.acceptance, "draft_acceptance_rate": r.draft_acceptance, "tokens_per_pass": r.tokens_per_pass,
-              "tokens_per_second": r.tokens_per_second, "speedup": r.speedup, "translate_share": r.translate_share}
+              "tokens_per_second": r.tokens_per_second, "speedup": r.speedup, "ceiling": r.ceiling, "translate_share": r.translate_share,
+              "joules_per_token": r.joules_per_token}
     return {"strategy": r.strategy, "k": r.k, "prompts": r.prompts, "rounds": r.rounds, "proposed": r.acceptance.below,
             "accepted": r.acceptance.above, "draft_tokens": r.draft_acceptance.below, "draft_tokens_survived": r.draft_acceptance.above,
             "judged": r.judged, "refused": r.refused, "causes": r.causes, "translation_seconds": r.translate_seconds,
             **{name: ratio.value for name, ratio in ratios.items()},
             "intervals": {name: {"low": q.interval[0], "high": q.interval[1], "how": q.how} for name, q in ratios.items() if q.interval},
-            "ids_equal": r.ids_equal, "ids_compared": r.ids_compared}
+            "ids_equal": r.ids_equal, "ids_compared": r.ids_compared, "disturbed": r.disturbed}
 
 
 def describe(run: UagRun, found: Figures) -> str:
@@ -110,14 +114,17 @@ def describe(run: UagRun, found: Figures) -> str:
     lines = [*found.sentences, ""]
     if found.plain.value is not None:
         lines.append(f"verifier only  {found.plain.value:.1f} tok/s in decode, {found.plain.above:,} tokens")
-    lines += [f"{'strategy':<9}{'k':>3}  {'candidates kept':<22}{'draft tokens kept':<22}{'per pass':>9}{'tok/s':>8}{'speed':>8}"
-              f"{'translating':>13}  refused because of"] if found.rows else []
+    counted = any(r.joules_per_token.value is not None for r in found.rows)
+    lines += [f"{'strategy':<9}{'k':>3}  {'candidates kept':<22}{'draft tokens kept':<22}{'per pass':>9}{'tok/s':>8}{'speed':>11}"
+              f"{'translating':>13}{'  J/token' if counted else ''}  refused because of"] if found.rows else []
     for r in found.rows:
         causes = ", ".join(f"{c} {r.causes[c]}" for c in CAUSES if r.causes[c]) or "nothing"
+        speed = "disturbed" if r.disturbed else "n/a" if r.speedup.value is None else times(r.speedup.value, 2)
+        joules = f"{_form(r.joules_per_token, '.3g'):>9}" if counted else ""
         lines.append(f"{r.strategy:<9}{r.k:>3}  {_counted(r.acceptance):<22}{_counted(r.draft_acceptance):<22}{_form(r.tokens_per_pass, '.2f'):>9}"
-                     f"{_form(r.tokens_per_second, '.1f'):>8}{'n/a' if r.speedup.value is None else times(r.speedup.value, 2):>8}"
-                     f"{'n/a' if r.translate_share.value is None else f'{r.translate_share.value:.1%}':>13}  {causes}")
-    lines.append("")
+                     f"{_form(r.tokens_per_second, '.1f'):>8}{speed:>11}"
+                     f"{'n/a' if r.translate_share.value is None else f'{r.translate_share.value:.1%}':>13}{joules}  {causes}")
+    lines += ["", f"energy per token  {_energy(run, found)}"]
     lines += [f"{role}: {m.title} {m.dtype} on {m.device}" for role, m in run.models.items()]
     notes = [*run.notes, *(n for m in run.models.values() for n in m.notes),
              *(n for i in run.items for g in (i.plain, *(r.answer for r in i.results)) if g for n in g.notes)]
@@ -130,6 +137,12 @@ def describe(run: UagRun, found: Figures) -> str:
             if r.answer.ids != plain.ids:
                 lines += ["", f"{r.strategy.upper()}, k = {r.k} ({len(r.answer.ids)} tokens, {r.answer.finish})", r.answer.text]
     return printable("\n".join(lines))
+
+
+def _energy(run: UagRun, found: Figures) -> str:
+    """Verifier-only's, the strategies' being in the table; or why it is not known."""
+    joules = found.plain_joules.value
+    return f"n/a. {run.machine.energy or NO_ENERGY}" if joules is None else f"{joules:.3g} J verifier-only"
 
 
 def _counted(q: Ratio) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from html import escape
 
 from engine import stamps
+from engine.analysis.metrics import NO_ENERGY
 from engine.analysis.uag import Figures, Ratio, Row
 from engine.models.cross_pairs import DEMONSTRATION
 from engine.trace import UagRun
 from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC, DISAGREEMENT, TIE
-from ui.card import machine_words, model_words, sampling_words, share, wanted
+from ui.card import disturbed_mark, joules, machine_words, model_words, sampling_words, share, wanted
 
 MEANING = {BOUNDARY: "another cut of the same text would have been accepted", DIACRITIC: "the same, at a letter with a Polish diacritic",
            TIE: "the verifier's two best tokens were less than 0.05 apart", DISAGREEMENT: "the verifier wanted another text"}
@@ -37,7 +38,7 @@ CSS = """
 
 def card_html(run: UagRun, f: Figures, prompt: bool = False) -> str:
     """Sentences, the table strategy × k, causes, caption; needs `ui.theme.css()` and `CSS` on the page."""
-    mark = "" if run.status == "done" else f'<span class="mark">{escape(run.status)}</span>'
+    mark = ("" if run.status == "done" else f'<span class="mark">{escape(run.status)}</span>') + disturbed_mark(f.disturbed)
     first, *rest = f.sentences or ("No strategy ran.",)
     parts = [f'<p class="headline">{escape(first)}{mark}</p>']
     if rest:
@@ -68,10 +69,17 @@ def table_html(run: UagRun, f: Figures) -> str:
         return '<p class="quiet">No strategy finished an answer.</p>'
     head = "".join(f'<th scope="col">k = {k}</th>' for k in ks)
     body = "".join(f'<tr><th scope="row">{escape(s)}</th>' + "".join(_cell(f.row(s, k)) for k in ks) + "</tr>" for s in strategies)
-    plain = number(f.plain, ".1f")
+    plain, why = number(f.plain, ".1f"), no_energy(run, f)
+    plain += f" tok/s, {joules(f.plain_joules.value)} per token" if f.plain_joules.value is not None else " tok/s"
     return (f'<div class="wide" tabindex="0"><table class="uag"><thead><tr><th scope="col">acceptance of candidates</th>{head}</tr></thead>'
-            f'<tbody>{body}</tbody></table></div><p class="quiet" style="font-size:13px">Verifier-only: {plain} tok/s. Intervals are 95 %: '
-            f"{escape(_how(f))}.</p>")
+            f'<tbody>{body}</tbody></table></div><p class="quiet" style="font-size:13px">Verifier-only: {plain}. Intervals are 95 %: '
+            f"{escape(_how(f))}.{' ' + escape(why) if why else ''}</p>")
+
+
+def no_energy(run: UagRun, f: Figures) -> str:
+    """Why there are no joules in the table; empty where there are."""
+    known = any(q.value is not None for q in (f.plain_joules, *(r.joules_per_token for r in f.rows)))
+    return "" if known else run.machine.energy or NO_ENERGY
 
 
 def genres_html(f: Figures) -> str:
@@ -99,9 +107,16 @@ def _cell(row: Row | None) -> str:
              f"<small>{row.acceptance.above:,} of {row.acceptance.below:,} candidates{between(row.acceptance)}</small>",
              f"<small>{percent(row.draft_acceptance)} of {row.draft_acceptance.below:,} draft tokens</small>",
              f"<small>{number(row.tokens_per_pass, '.2f')} tokens/pass · {number(row.tokens_per_second, '.1f')} tok/s · "
-             f"<strong>{number(row.speedup, '.2f', '×')}</strong></small>",
-             f"<small>translation {row.translate_seconds * 1000:.0f} ms, {percent(row.translate_share, 1)}</small>"]
+             f"<strong>{number(row.speedup, '.2f', '×')}</strong>{disturbed_mark(row.disturbed)}</small>",
+             f"<small>{' · '.join(beside(row))}</small>"]
     return f"<td>{''.join(lines)}{why_html(row)}</td>"
+
+
+def beside(row: Row) -> list[str]:
+    """What stands below a cell's speed: the most it could be, energy where it was counted, the translation's time."""
+    words = [f"ceiling {number(row.ceiling, '.2f', '×')}"] if row.ceiling.value is not None else []
+    words += [f"{joules(row.joules_per_token.value)} per token"] if row.joules_per_token.value is not None else []
+    return words + [f"translation {row.translate_seconds * 1000:.0f} ms, {percent(row.translate_share, 1)}"]
 
 
 def why_html(row: Row) -> str:

@@ -32,6 +32,8 @@ def speed_chart(run: UagRun, f: Figures, theme: str = "light") -> alt.Chart | No
     pays = [r for r in f.rows if (r.speedup.value or 0) > 1]
     words = f"{len(pays)} of {len(rows)} combinations are faster than the verifier alone, the line at 1." if pays else \
         "None is faster than the verifier alone, the line at 1."
+    if f.disturbed:
+        words = f"{f.disturbed} {words}"
     axis = alt.Y("value:Q", title="speedup, ×", scale=alt.Scale(domainMin=0))
     return _lines(rows, axis, theme, "Speed against verifier-only", words, one=True)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from engine.analysis.uag import Figures, Row
 from engine.trace import UagRun
 from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC, DISAGREEMENT, TIE
+from ui.card import joules
 from ui.picture import EDGE, WIDTH, document, text, wrap
-from ui.polish.card import MEANING, between, caption, notes_of, number, percent
+from ui.polish.card import MEANING, beside, between, caption, no_energy, notes_of, number, percent
 from ui.theme import Colours, colours
 
 NOTED = 8  # notes in a picture
@@ -34,10 +35,14 @@ def card_svg(run: UagRun, f: Figures, theme: str = "light") -> str:
             row = f.row(strategy, k)
             if row is not None:
                 parts += _cell(row, EDGE + 90 + n * column, y, column - 24, c)
-        y += 119
+        y += 134
     y += 14
-    parts.append(text(EDGE, y + 4, f"Verifier-only: {number(f.plain, '.1f')} tok/s. Acceptance is of candidates; intervals are 95 %.", 12, c.quiet))
-    y += 26
+    energy = f", {joules(f.plain_joules.value)} per token" if f.plain_joules.value is not None else ""
+    said = f"Verifier-only: {number(f.plain, '.1f')} tok/s{energy}. Acceptance is of candidates; intervals are 95 %. {no_energy(run, f)}"
+    for line in wrap(said, WIDTH - 2 * EDGE, 12):
+        parts.append(text(EDGE, y + 4, line, 12, c.quiet))
+        y += 17
+    y += 9
     for cause in CAUSES:
         parts.append(f'<rect x="{EDGE}" y="{y - 9}" width="12" height="12" fill="{_fill(c)[cause]}"/>')
         parts.append(text(EDGE + 20, y + 1, f"{cause}: {MEANING[cause]} ({sum(r.causes[cause] for r in f.rows):,})", 12, c.quiet))
@@ -58,14 +63,14 @@ def _cell(row: Row, x: float, y: float, width: float, c: Colours) -> list[str]:
     lines = [f"{row.acceptance.above:,} of {row.acceptance.below:,} candidates{between(row.acceptance)}",
              f"{percent(row.draft_acceptance)} of {row.draft_acceptance.below:,} draft tokens",
              f"{number(row.tokens_per_pass, '.2f')} tokens/pass · {number(row.tokens_per_second, '.1f')} tok/s",
-             f"{number(row.speedup, '.2f', '×')} verifier-only · translation {percent(row.translate_share, 1)}"]
+             f"{number(row.speedup, '.2f', '×')} verifier-only{', disturbed' if row.disturbed else ''}", " · ".join(beside(row))]
     out = [text(x, y + 24, percent(row.acceptance), 16, c.ink, weight=600)]
     out += [text(x, y + 42 + 15 * i, line, 11.5, c.quiet) for i, line in enumerate(lines)]
     at = x
     for cause in CAUSES:
         part = width * row.causes[cause] / row.refused if row.refused else 0
         if part:
-            out.append(f'<rect x="{at:.1f}" y="{y + 99}" width="{part:.1f}" height="8" fill="{_fill(c)[cause]}"/>')
+            out.append(f'<rect x="{at:.1f}" y="{y + 114}" width="{part:.1f}" height="8" fill="{_fill(c)[cause]}"/>')
         at += part
     return out
 

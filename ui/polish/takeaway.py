@@ -18,7 +18,7 @@ from ui.takeaway import Takeaway
 TITLES = {"card": "Card", "acceptance": "Acceptance by strategy and k", "speed": "Speed against verifier-only", "causes": "Why candidates were refused"}
 HEAD = ("strategy", "k", "prompts", "rounds", "accepted", "proposed", "acceptance", "acceptance_low", "acceptance_high", "draft_tokens_survived",
         "draft_tokens", "tokens_per_pass", "tokens_per_second", "speedup", "translate_seconds", "translate_share", *(c.replace(" ", "_") for c in CAUSES),
-        "caption")
+        "ceiling", "joules_per_token", "disturbed", "caption")
 ROUNDS = ("prompt", "category", "strategy", "k", "round", "draft_ids", "draft_text", "candidates", "candidate_text", "accepted", "closing", "emitted", "cause",
           "gap", "note")
 
@@ -69,7 +69,7 @@ def _figures(rows: Iterable[Row], note: str) -> list[tuple]:
         low, high = r.acceptance.interval or (None, None)
         made.append((r.strategy, r.k, r.prompts, r.rounds, r.acceptance.above, r.acceptance.below, r.acceptance.value, low, high, r.draft_acceptance.above,
                      r.draft_acceptance.below, r.tokens_per_pass.value, r.tokens_per_second.value, r.speedup.value, r.translate_seconds,
-                     r.translate_share.value, *(r.causes[c] for c in CAUSES), note))
+                     r.translate_share.value, *(r.causes[c] for c in CAUSES), r.ceiling.value, r.joules_per_token.value, r.disturbed, note))
         note = ""
     return made
 
