@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Callable
 
 from engine import pair, prompts
+from engine.attention.answer import require_readable
 from engine.errors import RequestError
 from engine.models import fit, memory, registry, source
 from engine.models.length import refuse_too_long
@@ -44,7 +45,7 @@ def files(request: Any, held: int | None = None) -> None:
     elif hasattr(request, "settings"):
         pair.require_whole(names[0])
     asked = _prompts(request)
-    _refuse_all(request, asked, lambda a: refuse_too_long(names[0], a.text, SLACK))
+    _refuse_all(request, asked, lambda a: a.written or refuse_too_long(names[0], a.text, SLACK))
     if held is not None and names == here:
         longest = max((len(a.text.encode("utf-8", "replace")) for a in asked), default=0) // 4  # bytes a token, and more of them in most texts
         memory.require_together(names, request.dtype, request.device, longest + _new_tokens(request), held, registry.settled(request.backend))
@@ -105,6 +106,9 @@ def _refuse_all(request: Any, asked: tuple[Asked, ...], read: Callable[[Asked], 
 
 
 def _read(vocabulary: Vocabulary, context: int | None, asked: Asked, request: Any) -> None:
+    if asked.written is not None:
+        require_readable(vocabulary, context, asked.written)
+        return
     prompt = prompts.build(vocabulary, asked.text, system=request.system, raw=request.raw, context=context)
     if context is not None and len(prompt.ids) + min(_new_tokens(request), 1) > context + SLACK:
         raise RequestError(f"The prompt is too long: about {len(prompt.ids):,} tokens, limit {context:,}; shorten it.")

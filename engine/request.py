@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.trace import AnyRun, Round, Settings
+from engine.trace import AnyRun, Prompt, Round, Settings
 from engine.trace.uag import STRATEGIES
 
 
@@ -24,12 +24,28 @@ class CompareRequest:
 
 
 @dataclass(frozen=True)
+class Written:
+    """An answer that a model has written, to be read after its prompt as the ids stand; nothing is tokenised anew.
+
+    `source` says where it comes from, in words; `model` is the title of the model that wrote it. `tokens`: (id, bytes as hex) of
+    the ids in prompt and answer, by which a model with another tokenizer is told.
+    """
+
+    source: str
+    model: str
+    prompt: Prompt
+    ids: tuple[int, ...]
+    tokens: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
 class Asked:
-    """One prompt of a set, with the name and the category it goes by in tables."""
+    """One prompt of a set, with the name and the category it goes by in tables. `written`: an answer to read after it (Sinks)."""
 
     text: str
     label: str = ""
     category: str = ""
+    written: Written | None = None
 
 
 REFUSED_SHOWN = 1_000  # characters kept of a refused text: a run need not hold a million that it did nothing with

@@ -29,7 +29,7 @@ def _compare(asked: CompareRequest) -> list[str]:
 
 
 def _sinks(asked: SinksRequest) -> list[str]:
-    return [name(asked.model)]
+    return [*(p.written.source for p in asked.prompts[:1] if p.written), name(asked.model)]
 
 
 def _entropy(asked: EntropyRequest) -> list[str]:

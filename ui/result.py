@@ -7,6 +7,7 @@ import html
 import streamlit as st
 
 from engine import stamps
+from engine.analysis.answers import answers
 from engine.analysis.metrics import metrics
 from engine.trace import Run
 from ui import session
@@ -15,6 +16,7 @@ from ui.figure import figure
 from ui.ribbon import tokens_of
 from ui.rounds import round_count, round_html
 from ui.share import share
+from ui.sinks import answer
 from ui.takeaway import Takeaway
 
 KEPT = 8  # runs whose drawing is kept
@@ -28,6 +30,7 @@ def show(run: Run, key: str = "result") -> None:
     card = drawn(run)[1]
     with st.container(horizontal=True, vertical_alignment="center", key=f"{key}-head"):
         session.draw(f'<span class="sl quiet runname">{html.escape(run.name or "Run of " + when(run))}</span>')
+        answer.offer(run, list(answers(run)), key)
         share(takeaway(run), theme(), key)
     session.draw(card)
     stepper(run, key)

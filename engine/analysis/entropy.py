@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Iterable, Sequence
 
+from engine.analysis.answers import answers, label_of
 from engine.analysis.intervals import of_groups, welch, wilson
 from engine.trace import ACCEPTED, CORRECTION, PLAIN, AnyRun, Generation, ModelFacts, Prompt
 
 UNSURE = 4.0  # bits; as unsure as between 16 equally likely tokens
 FIRST, CONTINUATION, OTHER = "first piece", "continuation", "no letter"
-PLAIN_SIDE = "Verifier only"
 CONTEXT = 8  # prompt tokens looked at to see whether a raw prompt ended inside a word
 
 
@@ -46,7 +46,7 @@ class Trail:
 
 def trails(run: AnyRun) -> tuple[Trail, ...]:
     """Every answer in `run` that holds entropies: both modes of a comparison, all items of an entropy or a strategy run."""
-    made = [_trail(run, facts, *rest) for facts, *rest in _answers(run)]
+    made = [_trail(run, a.facts, a.label, a.category, a.side, a.prompt, a.generation) for a in answers(run)]
     return tuple(t for t in made if any(b is not None for b in t.bits))
 
 
@@ -60,34 +60,8 @@ def sides(run: AnyRun) -> dict[str, tuple[Trail, ...]]:
 
 def refused(run: AnyRun) -> tuple[tuple[str, str], ...]:
     """(label, sentence) of the prompts that were not answered."""
-    return tuple((_label(item, n, len(run.items)), item.refused) for n, item in enumerate(getattr(run, "items", ()))
+    return tuple((label_of(item, n, len(run.items)), item.refused) for n, item in enumerate(getattr(run, "items", ()))
                  if getattr(item, "refused", None))
-
-
-def _answers(run: AnyRun) -> Iterable[tuple]:
-    """(model, label, category, side, prompt, answer) of every answer. Kinds by name: a reloaded page has other classes."""
-    if run.kind == "compare":
-        facts = run.models.get("verifier")
-        for answer in (run.plain, run.speculative):
-            if answer is not None:
-                plain = answer is run.plain
-                how = "prompt lookup" if run.settings.drafter == "lookup" else f"γ = {run.settings.gamma}"
-                yield facts, "", "", PLAIN_SIDE if plain else f"Speculative, {how}", run.prompt, answer
-    elif run.kind == "entropy":
-        for n, item in enumerate(run.items):
-            if item.answer is not None:
-                yield run.models.get("model"), _label(item, n, len(run.items)), item.category, PLAIN_SIDE, item.prompt, item.answer
-    elif run.kind == "uag":
-        for n, item in enumerate(run.items):
-            name = _label(item, n, len(run.items))
-            if item.plain is not None:
-                yield run.models.get("verifier"), name, item.category, PLAIN_SIDE, item.prompt, item.plain
-            for made in item.results:
-                yield run.models.get("verifier"), name, item.category, f"{made.strategy}, k = {made.k}", item.prompt, made.answer
-
-
-def _label(item, n: int, count: int) -> str:
-    return item.label or (f"prompt {n + 1}" if count > 1 else "")
 
 
 def _trail(run: AnyRun, facts: ModelFacts | None, label: str, category: str, side: str, prompt: Prompt, answer: Generation) -> Trail:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Callable, Iterator
 
 from engine import preflight, prompts
+from engine.attention.answer import item_of
 from engine.attention.peak import measure_peak
 from engine.attention.structural import structural
 from engine.errors import RequestError
@@ -76,6 +77,8 @@ def prepared(model: Model, asked: Asked, request: SinksRequest) -> SinkItem:
     """The prompt as the model will read it, or why it cannot."""
     context = model.facts.context
     try:
+        if asked.written is not None:
+            return item_of(model, asked, asked.written)
         prompt = prompts.build(model.vocabulary, asked.text, system=request.system, raw=request.raw, context=context)
         prompts.check_length(len(prompt.ids), 0, context)
     except RequestError as e:
@@ -113,7 +116,7 @@ def assemble(model: Model, request: SinksRequest, items: tuple[SinkItem, ...], s
 
 def _notes(model: Model, request: SinksRequest, items: tuple[SinkItem, ...]) -> Iterator[str]:
     kept = [item for item in items if not item.refused]
-    if kept and not kept[0].prompt.template and not request.raw:
+    if kept and not kept[0].prompt.template and not kept[0].prompt.raw:
         what = "the prompt was" if len(request.prompts) == 1 else "the prompts were"
         yield f"{model.facts.title} has no chat template: {what} read as raw text."
     refused = len(items) - len(kept)

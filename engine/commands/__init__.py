@@ -81,14 +81,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", metavar="PATH", help="write the result as one JSON object to PATH; - is standard output")
 
 
-def add_prompt_options(parser: argparse.ArgumentParser) -> None:
-    """One prompt, or a set of them."""
+def add_prompt_options(parser: argparse.ArgumentParser):
+    """One prompt, or a set of them; returns the group of options of which one is needed."""
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", metavar="TEXT")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
     prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     parser.add_argument("--raw", action="store_true", help="no chat template")
+    return prompt
 
 
 def prompts_of(args) -> tuple[Asked, ...]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.commands import (Progress, add_model_options, add_prompt_options, keep, look_over, number, printable, prompts_of, quiet,
                              require_writable, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
+from engine.models.home import folder
 from engine.request import Done, SinksRequest
 from engine.tokens import own_text
-from engine.trace import SinkItem, SinksRun, plain_data
+from engine.trace import AnyRun, SinkItem, SinksRun, plain_data
 
 if TYPE_CHECKING:
     from engine.attention.view import SinkView
@@ -24,8 +26,10 @@ def add_parser(subparsers) -> None:
                               description="Read a prompt, or a file of prompts, once and say how much attention each token receives, which "
                                           "tokens are sinks and how much drains into them. A model is bundled:NAME, a hub id, a folder or "
                                           "a .gguf file.")
-    p.add_argument("--model", metavar="MODEL", required=True)
-    add_prompt_options(p)
+    p.add_argument("--model", metavar="MODEL", help="needed unless --run names it")
+    add_prompt_options(p).add_argument("--run", metavar="RUN", dest="stored", help="the finished answer of a run of Compare, Entropy or Polish, read after "
+                                       "its prompt as the ids stand: its id among the app's runs, or the path of its JSON file")
+    p.add_argument("--side", metavar="SIDE", default=None, help="which answer of --run: plain, speculative, or a strategy and its k such as context-4 (the first)")
     p.add_argument("--threshold", type=number("threshold"), default=None, metavar="T", help="z from which a token is a sink "
                    "(measured: at most 1 %% of the tokens of ordinary text lie above it)")
     p.add_argument("--layers", type=indices, default=None, metavar="LIST", help="such as 0-3,7 (all)")
@@ -58,7 +62,7 @@ def run(args) -> int:
     unsaved = keep(result) if args.save else None
     views = [None if item.refused else _view(item, args) for item in result.items]
     if args.json:
-        write_json(report(result, views, alone=args.prompt_set is None), args.json)
+        write_json(report(result, views, alone=args.prompt_set is None and len(asked.prompts) == 1), args.json)
     if args.json != "-":
         print(describe(result, views))
     if unsaved:
@@ -68,7 +72,40 @@ def run(args) -> int:
 
 def request(args) -> SinksRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
+    if args.stored is not None:
+        return request_of_answer(args)
+    if args.side is not None:
+        raise RequestError("--side says which answer of a stored run is read; name the run with --run.")
+    if args.model is None:
+        raise RequestError("No model is named; give one with --model.")
     return SinksRequest(prompts_of(args), args.model, args.system, args.raw, args.backend, args.device, args.dtype)
+
+
+def request_of_answer(args) -> SinksRequest:
+    """The request to read the answers of one side of a stored run, by default with the model that wrote them."""
+    from engine.analysis import answers
+
+    if args.system is not None or args.raw:
+        raise RequestError("--system and --raw belong to a typed prompt; the answer of a run is read after its own prompt as that stands.")
+    run = stored(args.stored)
+    chosen = answers.of_side(run, args.side)
+    first = chosen[0]
+    return SinksRequest(tuple(answers.asked(run, a) for a in chosen), args.model or first.facts.name, first.prompt.system, first.prompt.raw,
+                        args.backend, args.device, args.dtype)
+
+
+def stored(name: str) -> AnyRun:
+    """A run by its id among the app's, or by the path of its file; RequestError in one sentence if it cannot be had."""
+    from engine.run_files import read
+
+    by_path = name.endswith(".json") or "/" in name or "\\" in name
+    path = Path(name).expanduser() if by_path else folder("runs") / f"{name}.json"
+    try:
+        if not path.is_file():
+            raise ValueError("There is no such file." if by_path else f"No run of that id is in {path.parent}; give its id or the path of its JSON file.")
+        return read(path)
+    except (ValueError, OSError, RuntimeError) as e:
+        raise RequestError(f"--run {name[:200]} cannot be opened. {getattr(e, 'strerror', None) or e}") from None
 
 
 def report(run: SinksRun, views: list[SinkView | None], alone: bool) -> dict[str, Any]:
@@ -98,8 +135,8 @@ def _figures(run: SinksRun, item: SinkItem, view: SinkView | None) -> dict[str, 
         "health": h.value, "health_word": h.word, "health_reason": h.reason, "health_published": view.health_published,
         "health_published_reason": view.published_reason, "sinks_outside_template": h.count, "share_held": h.held, "share_drained": h.drained,
         "share_drained_by_answer": h.drained_answer, "opening_sink": {"positions": list(h.opening), "share": h.opening_held},
-        "answer_start": item.answer_start, "source": item.source, "share_structural": view.structural_share, "share_learned_sinks": view.learned_share, "median": s.median,
-        "median_attention": None if s.median is None else float(s.typical[0]), "scaled_mad": s.scaled_mad, "reason": s.reason,
+        "answer_start": item.answer_start, "source": item.source, "share_structural": view.structural_share,
+        "share_learned_sinks": view.learned_share, "median": s.median, "median_attention": None if s.median is None else float(s.typical[0]), "scaled_mad": s.scaled_mad, "reason": s.reason,
         "seconds": item.seconds, "peak_extra_bytes": item.peak_extra_bytes, "row_error": item.sums.row_error, "first": item.first,
         "positions": [{**row, "text": own_text(bytes.fromhex(run.tokens.get(row["id"], ""))), "bytes": run.tokens.get(row["id"], "")}
                       for row in rows(view, run.tokens, run.special)]}
@@ -123,7 +160,9 @@ def _summary(item: SinkItem, v: SinkView) -> list[str]:
     which = "z′, edge-corrected" if v.corrected else "z"
     published = f"{v.health_published:.1f} (10 − 10·density − min(mean z, 5), from z)" if v.health_published is not None else f"n/a: {v.published_reason}"
     centre = f"{float(s.typical[0]):.3g}, scaled MAD of the logarithm {s.scaled_mad:.3f}" if s.median is not None else f"n/a: {s.reason}"
-    rows = [("threshold", f"{v.threshold:g} on {which}"), ("published formula", published),
+    start = item.answer_start
+    rows = [("read", None if start is None else f"{item.source}: {start:,} tokens of prompt, then {len(v.ids) - start:,} of its answer"),
+            ("threshold", f"{v.threshold:g} on {which}"), ("published formula", published),
             ("drained", "n/a" if v.health.drained is None else f"{percent(v.health.drained)} of all attention, beyond what typical tokens get"
              + ("" if v.health.drained_answer is None else f"; {percent(v.health.drained_answer)} by the answer's tokens")),
             ("opening sink", f"{percent(v.health.opening_held)} of all attention at the first position, as in any text; not counted"

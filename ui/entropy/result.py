@@ -20,6 +20,7 @@ from ui.jobs import Desk
 from ui.preview import letters
 from ui.result import theme, when
 from ui.share import share
+from ui.sinks import answer
 
 KINDS = ("entropy", "compare", "uag")  # kinds of run that hold entropies
 OFFERED = 200  # saved runs that can be chosen from here; the Runs page has all
@@ -118,6 +119,7 @@ def one(run: AnyRun, side: str, chosen: Sequence[Trail], at: int) -> None:
             start = ribbon.WINDOW * (st.number_input(
                 f"Part of {parts}", 1, parts, key=f"entropy.part.{run.id}.{side}.{at}", width=122,
                 help=f"The ribbon and the line chart show {ribbon.WINDOW:,} tokens at a time; the figures and the CSV file cover all.") - 1)
+        answer.offer(run, answer.of_generation(run, trail.answer), "entropy.result")
         share(takeaway(run, side, at), theme(), "entropy.result")
     session.draw(card_html(run, chosen, trail, _figures(run, side, chosen), start=start))
     made = specs(run, side, chosen, at, start)

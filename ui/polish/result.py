@@ -15,6 +15,7 @@ from ui.result import theme, when
 from ui.ribbon import legend_html, ribbon_html, tokens_from
 from ui.session import keep, remembered
 from ui.share import share
+from ui.sinks import answer as read
 from ui.polish import stepper
 from ui.polish.card import CSS, card_html
 from ui.polish.takeaway import takeaway
@@ -66,7 +67,8 @@ def _look(run: UagRun) -> None:
                              help="The strategy and k whose rounds are shown.")
         second = st.selectbox("Beside it", ["nothing", "verifier-only", *names], key=f"{PREFIX}.two.{run.id}.{at}", width=170,
                               help="A second answer to the same prompt, drawn beside the first.")
-    chosen = item.results[names.index(first)]
+        chosen = item.results[names.index(first)]
+        read.offer(run, read.of_generation(run, chosen.answer), "polish.result")
     rounds(run, chosen, f"{run.id}.{at}.{first}")
     answers(run, item, chosen, second)
 
