@@ -136,7 +136,8 @@ def _figures(run: SinksRun, item: SinkItem, view: SinkView | None) -> dict[str, 
         "health_published_reason": view.published_reason, "sinks_outside_template": h.count, "share_held": h.held, "share_drained": h.drained,
         "share_drained_by_answer": h.drained_answer, "opening_sink": {"positions": list(h.opening), "share": h.opening_held},
         "answer_start": item.answer_start, "source": item.source, "share_structural": view.structural_share,
-        "share_learned_sinks": view.learned_share, "median": s.median, "median_attention": None if s.median is None else float(s.typical[0]), "scaled_mad": s.scaled_mad, "reason": s.reason,
+        "share_learned_sinks": view.learned_share, "median": s.median, "median_attention": None if s.median is None else float(s.typical[0]),
+        "scaled_mad": s.scaled_mad, "reason": s.reason,
         "seconds": item.seconds, "peak_extra_bytes": item.peak_extra_bytes, "row_error": item.sums.row_error, "first": item.first,
         "positions": [{**row, "text": own_text(bytes.fromhex(run.tokens.get(row["id"], ""))), "bytes": run.tokens.get(row["id"], "")}
                       for row in rows(view, run.tokens, run.special)]}
