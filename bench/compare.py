@@ -24,7 +24,8 @@ import transformers
 from bench.peers import PeerDraft
 from bench.prompts import ALL, STRUCTURED
 from engine import prompts
-from engine.decoding.compare import drafter_for, drain
+from engine.decoding.compare import drafter_for
+from engine.decoding.frame import drain
 from engine.decoding.loop import decode
 from engine.models import registry
 from engine.trace import Prompt, Sampling, Settings

@@ -17,7 +17,7 @@ import torch
 
 from bench.prompts import ALL
 from engine import prompts
-from engine.decoding.compare import drain
+from engine.decoding.frame import drain
 from engine.decoding.loop import decode
 from engine.models import registry
 from engine.trace import Sampling, Settings

@@ -24,7 +24,7 @@ import torch
 import transformers
 
 from engine import prompts
-from engine.decoding.compare import drain
+from engine.decoding.frame import drain
 from engine.decoding.cross import CrossDrafter
 from engine.decoding.loop import DRAFT_STREAM, decode
 from engine.decoding.uag import Pair, pair

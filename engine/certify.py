@@ -27,7 +27,8 @@ from typing import Callable, Sequence
 import numpy as np
 
 from engine.audit import Recorder, apart, chi_square, forward, gap, read, rounding, softmax
-from engine.decoding.compare import drafter_for, drain
+from engine.decoding.compare import drafter_for
+from engine.decoding.frame import drain
 from engine.decoding.loop import decode
 from engine.errors import RequestError
 from engine.models.base import Model

@@ -46,11 +46,12 @@ LIMITS = {
     "min_p": Bound(0.0, 1.0, "min-p"),
     "repetition_penalty": Bound(0.1, 10.0, "repetition penalty"),
     "seed": Bound(0, 2**53 - 1, "seed"),  # the largest whole number that a browser and JSON readers keep exactly
-    "gamma": Bound(1, 16, "gamma"),
+    "gamma": Bound(0, 16, "gamma"),  # 0 drafts nothing
     "k": Bound(1, 16, "k"),
     "prefix": Bound(0, 64, "prefix"),
     "entropy_stop": Bound(0.0, 1.0, "entropy at which drafting stops"),
-    "lookup_ngram": Bound(1, 8, "lookup n-gram"),
+    "lookup_ngram": Bound(1, 8, "longest n-gram of lookup"),
+    "lookup_shortest": Bound(1, 8, "shortest n-gram of lookup"),
     "max_tokens": Bound(1, 32_768, "max tokens"),
     "repeats": Bound(1, 20, "repeats"),
     "certified_tokens": Bound(4, 1024, "max tokens"),  # the fewest that the checks say anything with

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models
 from engine import prompts
 from engine.decoding import translators
 from engine.decoding.causes import explained
-from engine.decoding.compare import drain
+from engine.decoding.frame import drain
 from engine.decoding.cross import CrossDrafter
 from engine.decoding.cuts import characters, ids_by_bytes
 from engine.decoding.loop import DRAFT_STREAM, decode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.decoding.compare import drain
+from engine.decoding.frame import drain
 from engine.decoding.drafters import LookupDrafter, ModelDrafter
 from engine.decoding.loop import DRAFT_STREAM, decode
 from engine.sampling import Uniforms

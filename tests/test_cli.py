@@ -50,7 +50,7 @@ def test_help_answers_without_torch():
 
 
 @pytest.mark.parametrize("more, word", [
-    (["--gamma", "0"], "--gamma"), (["--gamma", "17"], "--gamma"), (["--gamma", "2.5"], "--gamma"),
+    (["--gamma", "-1"], "--gamma"), (["--gamma", "17"], "--gamma"), (["--gamma", "2.5"], "--gamma"),
     (["--temperature", "-1"], "--temperature"), (["--temperature", "nan"], "--temperature"), (["--temperature", "inf"], "--temperature"),
     (["--top-p", "0"], "--top-p"), (["--top-p", "1.1"], "--top-p"), (["--top-k", "-1"], "--top-k"), (["--min-p", "2"], "--min-p"),
     (["--repetition-penalty", "0"], "--repetition-penalty"), (["--seed", "9" * 400], "--seed"), (["--seed", "x"], "--seed"),

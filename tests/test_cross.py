@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.decoding import cross
-from engine.decoding.compare import drain
+from engine.decoding.frame import drain
 from engine.decoding.loop import decode
 from engine.decoding.reading import LEAD
 from engine.trace import Prompt, Sampling, Settings

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.decoding import cross
-from engine.decoding.compare import drain
+from engine.decoding.frame import drain
 from engine.decoding.cuts import ids_by_bytes
 from engine.decoding.loop import decode
 from engine.decoding.translators import make

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from engine.decoding.drafters import LookupDrafter
-from engine.decoding.loop import decode, text_of
+from engine.decoding.ending import text_of
+from engine.decoding.loop import decode
 from engine.trace import ACCEPTED, BONUS, CORRECTION, PLAIN, Sampling, Settings
 from tests.decoded import WIDTH, audited, decoded, drafter_of
 from tests.scripted import ScriptedModel, always, noise, path
@@ -166,7 +167,7 @@ def slowly_looked_up(text, longest, count):
     for n in range(min(longest, len(text)), 0, -1):
         for end in range(len(text) - 1, n - 1, -1):
             if text[end - n : end] == text[-n:]:
-                return text[end : end + count]
+                return (text + text[end:] * count)[end : end + count]  # past the text's end, its last period again and again
     return None
 
 

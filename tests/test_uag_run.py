@@ -224,4 +224,6 @@ def test_a_failure_keeps_what_was_made_and_is_raised():
             made.append(event)
     run = made[-1].run
     assert run.status == "failed" and run.items[0].plain.ids and "broke off" in run.notes[-1]
-    assert [(r.strategy, r.k) for r in run.items[0].results] == [("none", 2), ("none", 4), ("naive", 2)] and len(run.items) == 1
+    assert [(r.strategy, r.k) for r in run.items[0].results] == [("none", 2), ("none", 4), ("naive", 2), ("naive", 4)] and len(run.items) == 1
+    last = run.items[0].results[-1].answer  # what it had written when it broke off
+    assert last.finish == "failed" and 0 < len(last.ids) < len(run.items[0].plain.ids)

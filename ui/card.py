@@ -298,7 +298,7 @@ def caption(run: Run) -> str:
     s, sampling = run.settings, run.settings.sampling
     parts = [f"{role} {model_words(facts)}" for role, facts in run.models.items()]
     if s.drafter == "lookup":
-        parts.append(f"drafter: prompt lookup, n-grams up to {s.lookup_ngram}")
+        parts.append(f"drafter: prompt lookup, n-grams of {s.lookup_shortest} to {s.lookup_ngram}")
     engines = dict.fromkeys(f"{f.backend} {f.backend_version}" for f in run.models.values())
     if "transformers" in run.machine.packages:
         engines[f"transformers {run.machine.packages['transformers']}"] = None

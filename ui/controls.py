@@ -16,7 +16,7 @@ from engine.models.device import DEVICES, DTYPES
 from engine.models.registry import BACKENDS, Entry
 from engine.request import CompareRequest
 from engine.trace import Run, Settings
-from ui import sampling, taking
+from ui import sampling, stopping, taking
 from ui.numbers import NUMBER, number
 from ui.pairline import pair_html
 from ui.session import draw as draw_html, keep, put, remembered, showable
@@ -41,8 +41,9 @@ DRAFTERS = {MODEL: "model", LOOKUP: "lookup"}
 DEFAULTS = {
     "preset": "Explain", "prompt": PRESETS["Explain"], "system": "", "raw": False,
     "verifier": "bundled:smollm2-135m", "draft": "bundled:smollm2-draft", "drafter": MODEL,
-    "gamma": 4, "stop_on": False, "stop_at": 0.6, "ngram": 3,
+    "gamma": 4, "stop_on": False, "stop_at": 0.6, "ngram": 3, "shortest": 1,
     "tokens": 128, "repeats": 1, "backend": "auto", "device": "auto", "dtype": "auto", **sampling.DEFAULTS,
+    **stopping.DEFAULTS,
 }
 TYPED = "speclens.typed"  # the last text that was not a preset's
 
@@ -76,7 +77,7 @@ def method() -> None:
 
 def _more() -> None:
     """What is seldom changed. The label counts what is not as it comes, so that nothing set is out of sight."""
-    hidden = ("stop_on", "ngram", *sampling.MORE, "backend", "device", "dtype")
+    hidden = ("stop_on", "ngram", "shortest", "stop_strings", *sampling.MORE, "backend", "device", "dtype")
     set_here = sum(st.session_state.get(f"compare.{name}", DEFAULTS[name]) != DEFAULTS[name] for name in hidden)
     with st.popover("More settings" + (f" ({set_here} set)" if set_here else ""), key="compare.more"):
         with st.container(horizontal=True, gap="small"):
@@ -86,8 +87,12 @@ def _more() -> None:
             number("entropy_stop", "Entropy bound", _key("stop_at"), step=0.05,
                    disabled=not st.session_state["compare.stop_on"],
                    help="Normalised entropy of the draft: 0 is certain, 1 is every token equally likely.")
-            number("lookup_ngram", "n-gram", _key("ngram"),
+        with st.container(horizontal=True, gap="small"):
+            number("lookup_ngram", "Longest n-gram", _key("ngram"),
                    help="Prompt lookup only: the longest run of tokens it looks for earlier in the text.")
+            number("lookup_shortest", "Shortest n-gram", _key("shortest"),
+                   help="Prompt lookup only: the shortest run of tokens whose match is copied. Short ones match often, and often wrongly.")
+            stopping.draw(_key)
         sampling.more(_key)
         with st.container(horizontal=True, gap="small"):
             engine_select(_key("backend"), NUMBER)
@@ -179,7 +184,8 @@ def request() -> CompareRequest:
     lookup = value["drafter"] == LOOKUP
     settings = Settings(gamma=int(value["gamma"]), drafter="lookup" if lookup else "model",
                         entropy_stop=float(value["stop_at"]) if value["stop_on"] and not lookup else None,
-                        lookup_ngram=int(value["ngram"]), max_tokens=int(value["tokens"]), repeats=int(value["repeats"]),
+                        lookup_ngram=int(value["ngram"]), lookup_shortest=int(value["shortest"]),
+                        stop=stopping.made(value["stop_strings"]), max_tokens=int(value["tokens"]), repeats=int(value["repeats"]),
                         sampling=sampling.made(value))
     return CompareRequest(prompt=value["prompt"], verifier=(value["verifier"] or "").strip(),
                           draft=None if lookup else (value["draft"] or "").strip(), system=value["system"] or None, raw=value["raw"],
@@ -210,7 +216,7 @@ def values(asked: CompareRequest) -> dict:
     s = asked.settings
     return ({"prompt": showable(asked.prompt), "preset": _preset_of(asked.prompt), "system": showable(asked.system or ""), "raw": asked.raw,
              "verifier": asked.verifier, "drafter": LOOKUP if s.drafter == "lookup" else MODEL, "gamma": s.gamma,
-             "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "tokens": s.max_tokens, "repeats": s.repeats,
+             "stop_on": s.entropy_stop is not None, "ngram": s.lookup_ngram, "shortest": s.lookup_shortest, "stop_strings": stopping.shown(s.stop), "tokens": s.max_tokens, "repeats": s.repeats,
              "backend": asked.backend, "device": asked.device, "dtype": asked.dtype} | sampling.values(s.sampling)
             | ({"draft": asked.draft} if asked.draft else {}) | ({"stop_at": s.entropy_stop} if s.entropy_stop is not None else {}))
 
@@ -236,8 +242,8 @@ def changes(asked: CompareRequest, shown: CompareRequest) -> list[str]:
     pairs = [("prompt", asked.prompt, shown.prompt), ("system text", asked.system, shown.system), ("raw", asked.raw, shown.raw),
              ("verifier", asked.verifier, shown.verifier), ("draft", asked.draft, shown.draft), ("drafter", a.drafter, b.drafter),
              ("γ", a.gamma, b.gamma), ("entropy bound", a.entropy_stop, b.entropy_stop), ("tokens", a.max_tokens, b.max_tokens),
-             ("repeats", a.repeats, b.repeats), ("engine", *engines(asked, shown)), ("device", asked.device, shown.device),
+             ("repeats", a.repeats, b.repeats), ("stop strings", a.stop, b.stop), ("engine", *engines(asked, shown)), ("device", asked.device, shown.device),
              ("precision", asked.dtype, shown.dtype)]
     if a.drafter == b.drafter == "lookup":
-        pairs.append(("n-gram", a.lookup_ngram, b.lookup_ngram))
+        pairs += [("longest n-gram", a.lookup_ngram, b.lookup_ngram), ("shortest n-gram", a.lookup_shortest, b.lookup_shortest)]
     return [name for name, x, y in pairs if x != y] + sampling.changes(a.sampling, b.sampling)

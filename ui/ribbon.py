@@ -14,7 +14,7 @@ from html import escape
 from typing import Iterable, Sequence
 
 from engine.tokens import code_name, hidden, label as name_of
-from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, PLAIN, REJECTED, Generation, Round, Run
+from engine.trace import ACCEPTED, BONUS, CORRECTION, PLAIN, REJECTED, Generation, Round, Run
 from ui.letters import Piece, cut
 from ui.theme import STATES
 
@@ -106,8 +106,7 @@ def tokens_from(
                 branch = waiting
             pieces, branch, _ = cut(branch, b"" if token in special else bytes.fromhex(tokens.get(token, "")))
             if dropped:
-                state = REJECTED if place == one.accepted else DISCARDED
-                shown.append(RibbonToken(token, tokens.get(token, ""), state, token in special, pieces=pieces, **detail))
+                shown.append(RibbonToken(token, tokens.get(token, ""), one.state(place), token in special, pieces=pieces, **detail))
         for token in one.emitted[taken:]:
             emit(token, one.closing or PLAIN, round=number)
     return shown

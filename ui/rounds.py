@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, PLAIN, REJECTED, Round, Run
+from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, ENTROPY_CUT, PLAIN, REJECTED, ROOM_CUT, Round, Run
 from ui.ribbon import RibbonToken, accept_test, acceptance_bar, number, token_html, tokens_of
 
 JUDGED = {ACCEPTED: "✓ accepted", REJECTED: "✗ rejected", DISCARDED: "┄ discarded"}
@@ -16,6 +16,10 @@ MEANING = {
     "H draft": "Entropy of the draft's own distribution here, before temperature and filters",
     "H verifier": "Entropy of the verifier's own distribution here, before temperature and filters",
     "probability": "The verifier's probability of this token, before temperature and filters",
+}
+CUT = {  # why a block is shorter than γ
+    ENTROPY_CUT: " Of {asked} asked for: the draft stopped where its entropy passed the bound.",
+    ROOM_CUT: " Of {asked} asked for: there was no room for more.",
 }
 PUT = {CORRECTION: "↻ verifier put", BONUS: "+ verifier added", PLAIN: "verifier wrote"}
 
@@ -63,8 +67,8 @@ def sentence(run: Run, index: int) -> str:
     elif one.closing == BONUS:
         words += ("accepted it" if proposed == 1 else f"accepted all {proposed}") + " and added one of its own."
     else:
-        words += f"accepted {accepted}" + ("; the answer ended there." if one.closing is None else ".")
-    return head + words + (f" Note: {one.note}." if one.note else "")
+        words += f"accepted {accepted}" + ("; the answer ended there." if one.closing is None and one.tie is None else ".")
+    return head + words + CUT.get(one.cut or "", "").format(asked=one.asked) + (f" Note: {one.note}." if one.note else "")
 
 
 def times(one: Round) -> str:

@@ -10,7 +10,7 @@ from engine.models.registry import BACKENDS
 from engine.trace.uag import STRATEGIES
 from ui import sampling
 
-BOUNDS = {"gamma": "gamma", "stop_at": "entropy_stop", "ngram": "lookup_ngram", "prefix": "prefix", "tokens": "max_tokens",
+BOUNDS = {"gamma": "gamma", "stop_at": "entropy_stop", "ngram": "lookup_ngram", "shortest": "lookup_shortest", "prefix": "prefix", "tokens": "max_tokens",
           "repeats": "repeats", "ks": "k", **sampling.FIELDS}  # control → bound
 CHOICES = {"backend": ("engine", BACKENDS), "device": ("device", DEVICES), "dtype": ("precision", DTYPES),
            "strategies": ("strategy", STRATEGIES)}  # control → its word, what it offers

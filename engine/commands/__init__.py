@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Callable, Iterator, TextIO
 
+from engine import stops
 from engine.errors import RequestError
 from engine.limits import LIMITS
 from engine.models.device import DEVICES, DTYPES
@@ -66,6 +67,14 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repetition-penalty", type=number("repetition_penalty"), default=s.repetition_penalty, metavar="X",
                         help="1 is off (1)")
     parser.add_argument("--seed", type=number("seed"), default=s.seed, metavar="N", help="(0)")
+    parser.add_argument("--stop", type=stops.read, action="append", metavar="TEXT", help=f"{stops.HELP} May be given more than once. (none)")
+
+
+def stops_of(args) -> tuple[str, ...]:
+    """The stop strings that parsed options give, each once. RequestError if they are none."""
+    for text in args.stop or ():
+        require_text("stop string", text)
+    return tuple(dict.fromkeys(args.stop or ()))
 
 
 def sampling_of(args) -> Sampling:

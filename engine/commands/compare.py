@@ -9,7 +9,7 @@ from typing import Iterator
 from engine.analysis.metrics import NO_ENERGY, metrics
 from engine.analysis.sentence import percent, times
 from engine.commands import (Progress, add_model_options, add_pair_options, add_sampling_options, keep, look_over, number, printable, prompt_of,
-                             quiet, require_text, require_writable, sampling_of, write_json)
+                             quiet, require_text, require_writable, sampling_of, stops_of, write_json)
 from engine.errors import RequestError
 from engine.request import CompareRequest, Done, Step
 from engine.trace import Generation, Run, Settings, plain_data
@@ -27,9 +27,13 @@ def add_parser(subparsers) -> None:
     prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
     p.add_argument("--system", metavar="TEXT", help="system message")
     p.add_argument("--raw", action="store_true", help="no chat template")
-    p.add_argument("--gamma", type=number("gamma"), default=DEFAULTS.gamma, metavar="N", help="draft tokens a round, 1-16 (4)")
+    p.add_argument("--gamma", type=number("gamma"), default=DEFAULTS.gamma, metavar="N", help="draft tokens a round, 0-16; 0 drafts nothing (4)")
     p.add_argument("--entropy-stop", type=number("entropy_stop"), default=None, metavar="H",
                    help="stop drafting above this normalised draft entropy, 0-1 (off)")
+    p.add_argument("--ngram", type=number("lookup_ngram"), default=DEFAULTS.lookup_ngram, metavar="N",
+                   help="longest n-gram that --lookup looks for earlier in the text, 1-8 (3)")
+    p.add_argument("--ngram-min", type=number("lookup_shortest"), default=DEFAULTS.lookup_shortest, metavar="N",
+                   help="shortest n-gram that --lookup takes a match of (1)")
     add_sampling_options(p)
     p.add_argument("--max-tokens", type=number("max_tokens"), default=DEFAULTS.max_tokens, metavar="N", help="(128)")
     p.add_argument("--repeats", type=number("repeats"), default=DEFAULTS.repeats, metavar="N", help="(1)")
@@ -57,7 +61,7 @@ def request(args) -> CompareRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
     require_text("system message", args.system)
     settings = Settings(gamma=args.gamma, drafter="lookup" if args.lookup else "model", entropy_stop=args.entropy_stop,
-                        max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args))
+                        lookup_ngram=args.ngram, lookup_shortest=args.ngram_min, stop=stops_of(args), max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args))
     return CompareRequest(prompt=prompt_of(args), verifier=args.verifier, draft=args.draft, system=args.system, raw=args.raw,
                           settings=settings, backend=args.backend, device=args.device, dtype=args.dtype)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from engine.analysis.entropy import CONTINUATION, FIRST, OTHER, Trail, counted, figures, refused, sentence, shown, trails
 from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, look_over, number, printable,
-                             prompts_of, quiet, require_writable, sampling_of, write_json)
+                             prompts_of, quiet, require_writable, sampling_of, stops_of, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
 from engine.request import Done, EntropyRequest, Step
@@ -46,7 +46,7 @@ def run(args) -> int:
 
 def request(args) -> EntropyRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    return EntropyRequest(prompts_of(args), args.model, args.system, args.raw, Settings(max_tokens=args.max_tokens, sampling=sampling_of(args)),
+    return EntropyRequest(prompts_of(args), args.model, args.system, args.raw, Settings(max_tokens=args.max_tokens, sampling=sampling_of(args), stop=stops_of(args)),
                           args.backend, args.device, args.dtype)
 
 

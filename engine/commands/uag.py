@@ -9,7 +9,7 @@ from engine.analysis.sentence import percent, times
 from engine.analysis.timing import spent_by
 from engine.analysis.uag import Figures, Ratio, Row, figures
 from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, look_over, number, printable,
-                             prompts_of, quiet, require_writable, sampling_of, write_json)
+                             prompts_of, quiet, require_writable, sampling_of, stops_of, write_json)
 from engine.commands.compare import load, stopping
 from engine.errors import RequestError
 from engine.request import Done, Step, UagRequest
@@ -65,7 +65,7 @@ def run(args) -> int:
 def request(args) -> UagRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
     return UagRequest(prompts_of(args), args.verifier, args.draft, args.strategy, args.gamma, args.prefix, args.system, args.raw,
-                      Settings(max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args)),
+                      Settings(max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args), stop=stops_of(args)),
                       args.backend, args.device, args.dtype)
 
 

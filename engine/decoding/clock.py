@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import process_time
-from typing import Sequence
+from time import perf_counter, process_time
+from typing import Iterator, Sequence
 
 import psutil
 
@@ -58,10 +59,25 @@ def _cores() -> tuple[float, float, int] | None:
 
 @dataclass
 class Clock:
-    """One decode. Make it just before its first round; `fed` takes the number of tokens each verifier pass was over."""
+    """One decode. Make it just before its first round; `fed` takes the number of tokens each verifier pass was over.
+
+    It stands still while the trail looks, and while whoever reads the rounds has one.
+    """
 
     fed: list[int] = field(default_factory=list)
     load: LoadMeter = field(default_factory=LoadMeter)
+    paused: float = 0.0
+    start: float = field(default_factory=perf_counter)  # the last field: read once all else is made
+
+    def now(self) -> float:
+        """Seconds of decode so far."""
+        return perf_counter() - self.start - self.paused
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        began = perf_counter()
+        yield
+        self.paused += perf_counter() - began
 
     def timing(self, prefill_seconds: float, decode_seconds: float, rounds: Sequence[Round], joules: float | None) -> Timing:
         """The timing of the decode that ends now. `decode_seconds` is used where it had no round."""

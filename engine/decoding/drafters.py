@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Protocol, Sequence
 
+from engine.decoding.numbers import require_numbers
 from engine.models.base import Model
 from engine.sampling import Uniforms
-from engine.trace import Sampling
+from engine.trace import ENTROPY_CUT, Sampling
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Draft:
     ids: tuple[int, ...] = ()  # what a draft with another tokenizer wrote, in its own ids
     translate_seconds: float = 0.0  # between the two tokenizers
     note: str | None = None
+    cut: str | None = None  # why it is fewer tokens than asked for, where the drafter itself chose so (engine.trace.Round.cut)
 
 
 class Drafter(Protocol):
@@ -61,11 +63,12 @@ class ModelDrafter:
         self.model, self.width, self.sampling, self.uniforms = model, width, sampling, uniforms
         self.entropy_stop = entropy_stop
         self.session = model.session(capacity)
-        self.proposed = 0
+        self.proposed = self._prompt = 0
         self._seen, self._marked = None, 0  # marks for the repetition penalty, and how much of the text they cover
         self.usable_bits = math.log2(max(model.facts.vocabulary, 2))
 
     def begin(self, text: Sequence[int]) -> None:
+        self._prompt = len(text) + 1
         if text and self.room(len(text) + 1) > 0:
             self.session.feed(self._readable(text), 0)
 
@@ -76,7 +79,7 @@ class ModelDrafter:
     def propose(self, text: Sequence[int], count: int) -> Draft | None:
         ops, s, support = self.model.ops, self.sampling, self.model.support
         started = perf_counter()
-        inside = 0.0
+        inside, cut = 0.0, None
         drawn, rows, columns = [], [], []
         feed: Any = self._readable(text[self.session.length :])
         uniform = ops.uniforms_on_device(self.uniforms.take(count), self.model.anchor)
@@ -99,12 +102,15 @@ class ModelDrafter:
             feed = token
             # At least one token a round; an unsure draft is left at the token it was unsure of.
             if self.entropy_stop is not None and ops.to_host(ops.entropy(logits)[0])[0] / self.usable_bits > self.entropy_stop:
+                cut = ENTROPY_CUT if i + 1 < count else None
                 break
         self.proposed = len(drawn)
         if self.model.asynchronous:  # forwards run on behind our back: the whole phase is their time
             self.model.synchronise()
             inside = perf_counter() - started
-        return Draft(ops.proposal(drawn, support, self.width), ops.join(rows), ops.join(columns), inside)
+        scores = ops.join(rows)
+        require_numbers(ops.to_host(ops.best_of(scores, 1)[0]), self.model.facts, len(text) - self._prompt)
+        return Draft(ops.proposal(drawn, support, self.width), scores, ops.join(columns), inside, cut=cut)
 
     def _readable(self, ids: Sequence[int]) -> Sequence[int]:
         """A verifier padded wider may emit a padding id that the draft has no row for: its last row is read instead."""
@@ -133,13 +139,15 @@ class ModelDrafter:
 class LookupDrafter:
     """Prompt lookup (Saxena 2023): what followed the last time the text ended in the same few tokens.
 
-    Needs no model. Every n-gram's latest end is kept in a dictionary, so a round costs the new tokens only.
+    Needs no model. Every n-gram's latest end is kept in a dictionary, so a round costs the new tokens only. Where the text
+    ends before `count` tokens followed, the copy goes on in what it has copied already: a text of period P < count goes on
+    with that period.
     """
 
     usable_bits = None
 
-    def __init__(self, ops: Any, like: Any, longest: int = 3):
-        self.ops, self.like, self.longest = ops, like, longest
+    def __init__(self, ops: Any, like: Any, longest: int = 3, shortest: int = 1):
+        self.ops, self.like, self.longest, self.shortest = ops, like, longest, shortest
         self._after: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
@@ -151,15 +159,18 @@ class LookupDrafter:
 
     def propose(self, text: Sequence[int], count: int) -> Draft | None:
         self._index(text)
-        for n in range(min(self.longest, len(text)), 0, -1):
+        for n in range(min(self.longest, len(text)), self.shortest - 1, -1):
             at = self._after.get(tuple(text[-n:]))
             if at is not None:
-                return Draft(self.ops.point_masses(text[at : at + count], self.like))
+                copied: list[int] = []
+                for i in range(at, at + count):
+                    copied.append(text[i] if i < len(text) else copied[i - len(text)])
+                return Draft(self.ops.point_masses(copied, self.like))
         return None
 
     def _index(self, text: Sequence[int]) -> None:
         for end in range(self._indexed + 1, len(text)):  # n-grams that end before the last token: something follows them
-            for n in range(1, min(self.longest, end) + 1):
+            for n in range(self.shortest, min(self.longest, end) + 1):
                 self._after[tuple(text[end - n : end])] = end
         self._indexed = max(self._indexed, len(text) - 1)
 

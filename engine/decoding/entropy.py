@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import logging
-import secrets
 from dataclasses import replace
 from typing import Callable, Iterator
 
-from engine import limits, preflight, prompts, sampling
-from engine.decoding.compare import Load
+from engine import limits, preflight, prompts, sampling, stops
+from engine.decoding.frame import FAILURES, Load, broke_off, caught, defaults_off, ids_in, signed, spelled, status
 from engine.decoding.loop import decode
 from engine.errors import RequestError
 from engine.machine import machine
@@ -26,9 +24,9 @@ NOTICED = 0.01  # share of the whole work after which progress is told again
 def run(request: EntropyRequest, load: Load, stop: Callable[[], bool] = lambda: False) -> Iterator[Event]:
     """Answer the prompts one after the other; the last event is `Done`.
 
-    A prompt that cannot be answered stands in the run with one sentence why, and the others go on. Stopping keeps what was
-    written; if nothing was, there is no `Done`. Raises RequestError where nothing can be tried, and what went wrong where a
-    lone prompt went wrong.
+    A prompt that cannot be answered stands in the run with one sentence why, and the others go on. What was written is kept,
+    whether it was stopped or broke off; if nothing was, there is no `Done`. Raises RequestError where nothing can be tried, and
+    what went wrong where a lone prompt went wrong.
     """
     settings = checked(request)
     preflight.check(request)
@@ -38,37 +36,44 @@ def run(request: EntropyRequest, load: Load, stop: Callable[[], bool] = lambda: 
         raise RequestError(f"{model.facts.title} is a draft that scores only {len(model.support):,} of its verifier's tokens, "
                            "so its entropy is not that of a whole vocabulary; choose another model.")
     items: list[EntropyItem] = []
-    count, stopped = len(request.prompts), False
+    count, stopped, failure = len(request.prompts), False, None
     for at, asked in enumerate(request.prompts):
         stopped = stopped or stop()
         if stopped:
             break
         yield Stage(_words(at, count), "plain", at + 1, count, at / count)
+        prompt, answer, trouble = None, None, None
         try:
             prompt, allowed, note = _read(model, request, asked, settings)
             answer = yield from _answer(model, prompt, replace(settings, max_tokens=allowed), stop, at, count)
-        except (RequestError, RuntimeError, MemoryError) as e:
-            if count == 1:
-                raise
-            if not isinstance(e, RequestError):
-                log.error("Prompt %d of %d broke off", at + 1, count, exc_info=e)
-            items.append(EntropyItem(Prompt(asked.text[:REFUSED_SHOWN], (), request.system, request.raw), asked.label, asked.category,
-                                     refused=str(e) if isinstance(e, RequestError) else BROKE))
-            continue
-        stopped = answer.finish == "stopped"
-        if answer.ids:
             answer = replace(answer, notes=(*answer.notes, note)) if note else answer
+        except FAILURES as e:
+            trouble, answer = caught(e, None)
+            if not isinstance(trouble, RequestError):
+                log.error("Prompt %d of %d broke off", at + 1, count, exc_info=e)
+            failure = trouble if count == 1 else None
+        stopped = answer is not None and answer.finish == "stopped"
+        if answer is not None and answer.ids:  # what was written is kept, whatever ended it
+            answer = replace(answer, notes=(*answer.notes, broke_off(trouble))) if trouble else answer
             items.append(EntropyItem(prompt, asked.label, asked.category, answer))
+        elif trouble and count > 1:
+            items.append(EntropyItem(Prompt(asked.text[:REFUSED_SHOWN], (), request.system, request.raw), asked.label, asked.category,
+                                     refused=str(trouble) if isinstance(trouble, RequestError) else BROKE))
     if items:
         notes = list(_notes(model, request, items))
+        if failure:
+            notes.append(broke_off(failure))
         if stopped and len(items) < count:
             notes.append(f"Stopped with {len(items)} of {count} prompts answered or begun.")
-        yield Done(assemble(model, tuple(items), settings, "stopped" if stopped else "done", notes))
+        yield Done(assemble(model, tuple(items), settings, status(failure, stopped), notes))
+    if failure:
+        raise failure
 
 
 def checked(request: EntropyRequest) -> Settings:
     """The settings, resolved. RequestError names what is out of range or missing."""
     limits.require("max_tokens", request.settings.max_tokens)
+    stops.check(request.settings.stop)
     if not request.prompts:
         raise RequestError("There is no prompt; give at least one.")
     if not request.model:
@@ -108,21 +113,12 @@ def _words(at: int, count: int) -> str:
 def _notes(model: Model, request: EntropyRequest, items: list[EntropyItem]) -> Iterator[str]:
     if not request.raw and any(i.answer and not i.prompt.template for i in items):
         yield f"{model.facts.title} has no chat template: the prompt was read as raw text."
-    if model.defaults:
-        listed = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in model.defaults.items())
-        yield f"The model's own sampling defaults ({listed}) are off; the settings shown are the ones used."
+    if request.settings.stop:
+        yield stops.NOTE
+    yield from defaults_off(model, "")
 
 
-def assemble(model: Model, items: tuple[EntropyItem, ...], settings: Settings, status: str, notes: list[str]) -> EntropyRun:
-    used: set[int] = set()
-    for item in items:
-        used |= set(item.prompt.ids) | _ids(item.answer)
-    now = datetime.datetime.now(datetime.timezone.utc)
-    return EntropyRun(
-        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", created=now.isoformat(timespec="seconds"), items=items, settings=settings,
-        models={"model": model.facts}, machine=machine(), tokens={i: model.vocabulary.bytes_of(i).hex() for i in sorted(used)},
-        special=tuple(sorted(used & set(model.vocabulary.special))), status=status, notes=tuple(notes))
-
-
-def _ids(answer: Generation | None) -> set[int]:
-    return set() if answer is None else set(answer.ids) | {i for position in answer.top for i, _ in position}
+def assemble(model: Model, items: tuple[EntropyItem, ...], settings: Settings, how: str, notes: list[str]) -> EntropyRun:
+    used = {i for item in items for i in item.prompt.ids} | ids_in(item.answer for item in items)
+    return EntropyRun(**signed(), items=items, settings=settings, models={"model": model.facts}, machine=machine(), tokens=spelled(model, used),
+                      special=tuple(sorted(used & set(model.vocabulary.special))), status=how, notes=tuple(notes))

@@ -6,130 +6,224 @@ verifier-only decoding. Before each round the verifier's cache holds exactly the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import perf_counter
-from typing import Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 from engine import energy
 from engine.decoding.clock import Clock
-from engine.decoding.drafters import Drafter
+from engine.decoding.drafters import Draft, Drafter
+from engine.decoding.ending import Ending, text_of
+from engine.decoding.numbers import require_numbers
 from engine.decoding.trail import Trail
-from engine.models.base import Model
+from engine.errors import RequestError
+from engine.models.base import Model, Session
 from engine.sampling import Uniforms
-from engine.tokens import Assembler
-from engine.trace import BONUS, CORRECTION, PLAIN, Generation, Round, Settings
+from engine.trace import BONUS, CORRECTION, FAILED, PLAIN, ROOM_CUT, Generation, Round, Settings
 
 VERIFIER_STREAM, DRAFT_STREAM = 0, 1  # streams of uniform draws
+FULL = "the draft's context is full"
+TIE = "the verifier's two best tokens were too close to be told apart in a block, so the next round asks it alone"
+
+
+class BrokeOff(Exception):
+    """Decoding failed after something was written. `generation` is what there is, `cause` what went wrong."""
+
+    def __init__(self, generation: Generation, cause: Exception):
+        super().__init__(str(cause))
+        self.generation, self.cause = generation, cause
+
+
+class Judged(NamedTuple):
+    """A round without its times, and what the trail wants of it: scores, and the distributions its tokens were drawn from."""
+
+    round: Round
+    logits: Any
+    drawn_from: Any
+    finish: str | None
+    fed: int  # tokens the pass was over
+
+
+class Penalty:
+    """The repetition penalty: one mark for each id that the text has."""
+
+    def __init__(self, ops: Any, strength: float):
+        self.ops, self.strength, self._seen = ops, strength, None
+
+    def applied(self, logits: Any, text: Sequence[int], block: Any) -> Any:
+        """Scores of a block's rows, each penalised for the text and for the proposals before it."""
+        if self.strength == 1:
+            return logits
+        if self._seen is None:
+            self._seen = self.ops.nothing_seen(logits.shape[-1], logits)
+            self.mark(text, logits)
+        seen = self._seen[None] if block is None else self.ops.seen_rows(self._seen, block.ids)
+        return self.ops.penalise(logits, seen, self.strength)
+
+    def mark(self, ids: Sequence[int], like: Any) -> None:
+        if self._seen is not None and ids:
+            self.ops.mark(self._seen, self.ops.ids_on_device(ids, like))
+
+
+class Verifying:
+    """The verifier's side of decoding one text.
+
+    `slack`: greedy choices of a block whose two best scores are closer than this are left to a pass of one row, as plain
+    decoding makes it: a block of rows rounds differently (`engine.decoding.guard`).
+    """
+
+    def __init__(self, verifier: Model, session: Session, settings: Settings, slack: float):
+        self.verifier, self.ops, self.session, self.sampling = verifier, verifier.ops, session, settings.sampling
+        self.slack = slack if settings.sampling.greedy else 0.0
+        self.uniforms = Uniforms(settings.sampling.seed, VERIFIER_STREAM)
+        self.penalty = Penalty(verifier.ops, settings.sampling.repetition_penalty)
+        self.ending = Ending(verifier, settings.stop)
+        self.written = 0
+
+    def round(self, text: Sequence[int], draft: Draft | None) -> Judged:
+        """One round of speculative decoding (Leviathan et al. 2023, algorithm 1), or of plain decoding where draft is None.
+
+        1. One pass over the text's last token and the k proposals gives the verifier's scores at k + 1 positions.
+        2. p are the distributions it draws from there, q those that the proposals were drawn from; proposal i is kept with
+           probability min(1, p/q), and the closing token is drawn from the residual at the first that is not, or from the
+           last row of p.
+        3. The round ends early where a block cannot tell the two best tokens apart, at an end token, or at a stop string.
+        4. The cache forgets what did not become text, and the token that was never fed is the next round's first.
+        """
+        block, ops = None if draft is None else draft.proposal, self.ops
+        logits, seconds = self._pass(text, block)
+        scores = self.penalty.applied(logits, text, block)
+        count = logits.shape[0] - 1
+        uniform = self.uniforms.take(count + 1)
+        drawn_from = ops.filtered(scores, self.sampling)
+        accepted, closing, proposed, p, q = ops.judge_to_host(drawn_from, block, uniform, logits.shape[-1])
+        best = ops.to_host(ops.best_of(scores, min(2, scores.shape[-1]))[0])
+        require_numbers(best[: accepted + 1], self.verifier.facts, self.written)
+
+        emitted, kind = [*proposed[:accepted], closing], PLAIN if not count else BONUS if accepted == count else CORRECTION
+        close = next((i for i, row in enumerate(best[: accepted + 1]) if row[0] - row[-1] < self.slack), None) if count else None
+        if close is not None:
+            emitted, accepted, kind = emitted[:close], close, None
+        emitted, finish = self.ending.cut(emitted)
+        if finish and len(emitted) <= accepted:  # the end is a draft token: nothing after it ever was
+            accepted, kind, close = len(emitted), None, None
+            proposed, p, q = proposed[:accepted], p[:accepted], q[:accepted]
+        self.session.rewind(count + 1 - len(emitted))
+        self.penalty.mark(emitted, logits)
+        self.written += len(emitted)
+        judged = min(accepted + (close is None), len(proposed))
+        made = Round(
+            proposed=tuple(proposed), accepted=accepted, emitted=tuple(emitted), closing=kind, p=tuple(p),
+            q=tuple(None if draft.logits is None else v for v in q) if draft else (),
+            draw=tuple(None if self.sampling.greedy or i >= judged else uniform[i] for i in range(len(proposed))),
+            verify_seconds=seconds, tie=None if close is None else best[close][0] - best[close][-1], note=None if close is None else TIE)
+        return Judged(made, logits, drawn_from, finish, count + 1)
+
+    def _pass(self, text: Sequence[int], block: Any) -> tuple[Any, float]:
+        """One pass over the text's last token and the block: logits (k + 1, width), and the seconds it took."""
+        ops, began = self.ops, perf_counter()
+        ids = text[-1:] if block is None else ops.join([ops.ids_on_device(text[-1:], block.ids), block.ids])
+        logits = self.session.feed(ids, 1 if block is None else len(block.ids) + 1)
+        self.verifier.synchronise()
+        return logits, perf_counter() - began
 
 
 def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], settings: Settings, stop: Callable[[], bool] = lambda: False,
-           watch: bool = True) -> Iterator[Round]:
+           watch: bool = True, slack: float = 0.0) -> Iterator[Round]:
     """Yield rounds as they are made; the generator's return value is the `Generation`.
 
     Streamed rounds lack what the trail works out later (entropies and, when greedy, p and q); the rounds of the
-    returned generation have all. `watch` False keeps no trail (repeats that are only timed, warm-up).
+    returned generation have all. `watch` False keeps no trail (repeats that are only timed, warm-up). `slack`: see `Verifying`.
     `settings.max_tokens` must already respect the verifier's context (`engine.prompts.check_length`).
+    Raises BrokeOff where it fails after the first round, and what went wrong itself where it fails before.
     """
-    s, ops, ends = settings.sampling, verifier.ops, frozenset(verifier.ends)
-    text, rounds = list(prompt), []
-    trail = Trail(ops) if watch else None
-    uniforms = Uniforms(s.seed, VERIFIER_STREAM)
-    session = verifier.session(len(text) + settings.max_tokens + 1)
-    notes: list[str] = []
-    finish, seen, paused = "length", None, 0.0
-    meter, window = energy.meter(), None
+    text, rounds, notes = list(prompt), [], []
+    trail = Trail(verifier.ops) if watch else None
+    most, finish, failure, alone = len(text) + settings.max_tokens, None, None, False
+    meter, window, session = energy.meter(), None, None
     try:
-        begun = perf_counter()
-        if len(text) > 1:
-            session.feed(text[:-1], 0)
-        if drafter:
-            drafter.begin(text[:-1])
-        verifier.synchronise()
-        ready = perf_counter()
-        window, clock = meter.begin(), Clock()  # between the two clocks: in neither
-        start = perf_counter()
-        while len(text) < len(prompt) + settings.max_tokens:
+        session = verifier.session(most + 1)
+        prefill = _read(verifier, session, drafter, text)
+        window = meter.begin()  # between the two clocks: in neither
+        clock = Clock()
+        verifying = Verifying(verifier, session, settings, slack if drafter else 0.0)
+        while finish is None and len(text) < most:
             if stop():
                 finish = "stopped"
                 break
-            left = len(prompt) + settings.max_tokens - len(text)
-            draft, note = None, None
-            if drafter:
-                room = drafter.room(len(text))
-                if room <= 0:
-                    note = "the draft's context is full"
-                    if not notes:
-                        notes.append(f"After token {len(text)} the draft's context is full; the verifier goes on alone.")
-                else:
-                    draft = drafter.propose(text, min(settings.gamma, left - 1, room)) if left > 1 else None
-            block = None if draft is None else draft.proposal
-            began = perf_counter()
-            logits = session.feed(text[-1:] if block is None else ops.join([ops.ids_on_device(text[-1:], block.ids), block.ids]),
-                                  1 if block is None else len(block.ids) + 1)
-            verifier.synchronise()
-            verify_seconds = perf_counter() - began
-            scores = logits
-            if s.repetition_penalty != 1:
-                if seen is None:
-                    seen = ops.nothing_seen(logits.shape[-1], logits)
-                    ops.mark(seen, ops.ids_on_device(text, logits))
-                scores = ops.penalise(logits, seen[None] if block is None else ops.seen_rows(seen, block.ids), s.repetition_penalty)
-            count = logits.shape[0] - 1
-            clock.fed.append(count + 1)
-            uniform = uniforms.take(count + 1)
-            drawn_from = ops.filtered(scores, s)
-            accepted, closing, proposed, p, q = ops.judge_to_host(drawn_from, block, uniform, logits.shape[-1])
-            emitted, ended = _until_end(proposed[:accepted] + [closing], ends)
-            if ended and len(emitted) <= accepted:  # the end token is a draft token: nothing after it ever was
-                accepted = len(emitted)
-                proposed, p, q, closing_kind = proposed[:accepted], p[:accepted], q[:accepted], None
-            else:
-                closing_kind = PLAIN if not count else BONUS if accepted == count else CORRECTION
-            session.rewind(count + 1 - len(emitted))
+            draft, asked = _proposed(drafter, text, most - len(text), settings.gamma, alone, notes)
+            judged = verifying.round(text, draft)
             if draft is not None:
-                drafter.settle(accepted)
-            text += emitted
-            if seen is not None:
-                ops.mark(seen, ops.ids_on_device(emitted, logits))
-            judged = min(accepted + 1, len(proposed))
-            rounds.append(Round(
-                proposed=tuple(proposed), accepted=accepted, emitted=tuple(emitted), closing=closing_kind,
-                q=tuple(None if draft.logits is None else v for v in q) if draft else (), p=tuple(p),
-                draw=tuple(None if s.greedy or i >= judged else uniform[i] for i in range(len(proposed))),
-                draft_seconds=draft.seconds if draft else 0.0, verify_seconds=verify_seconds, end=perf_counter() - start - paused,
-                note=note or (draft.note if draft else None), draft_ids=draft.ids if draft else (),
-                translate_seconds=draft.translate_seconds if draft else 0.0))
-            if trail:
-                paused += trail.hold(logits, emitted, proposed, draft, drawn_from, raw=s.greedy)
-            handed = perf_counter()
-            yield rounds[-1]
-            paused += perf_counter() - handed  # the reader's own time is no decoding
-            if ended:
-                finish = "eos"
-                break
-        if finish == "length" and len(text) == verifier.facts.context:
-            finish = "context"
-        end = perf_counter() - start - paused
+                drafter.settle(judged.round.accepted)
+            finish, alone = judged.finish, judged.round.tie is not None
+            text += judged.round.emitted
+            rounds.append(_whole(judged.round, draft, asked, clock.now()))
+            clock.fed.append(judged.fed)
+            with clock.standing():  # the trail and the reader's own time are no decoding
+                if trail:
+                    trail.hold(judged.logits, rounds[-1], draft, judged.drawn_from, raw=settings.sampling.greedy)
+                yield rounds[-1]
+        end = clock.now()
+    except (RequestError, RuntimeError, MemoryError) as e:
+        if not rounds:
+            raise
+        failure, finish, end = e, FAILED, rounds[-1].end
     finally:
         joules = meter.end(window)
-        session.close()
-        if drafter:
-            drafter.close()
+        for used in (session, drafter):
+            if used:
+                used.close()
     ids = tuple(text[len(prompt) :])
-    timing = clock.timing(ready - begun, end, rounds, joules)
-    generation = Generation("speculative" if drafter else "plain", ids, text_of(verifier, ids), finish, rounds=tuple(rounds),
-                            timings=(timing,), notes=tuple(notes))
-    return trail.complete(generation, drafter and drafter.usable_bits) if trail else generation
+    finish = finish or ("context" if len(text) == verifier.facts.context else "length")
+    timing = clock.timing(prefill, end, rounds, joules)
+    made = Generation("speculative" if drafter else "plain", ids, text_of(verifier, ids, settings.stop), finish, rounds=tuple(rounds),
+                      timings=(timing,), notes=tuple(notes), guard=slack if drafter and settings.sampling.greedy else None)
+    if trail:
+        try:
+            made = trail.complete(made, drafter and drafter.usable_bits)
+        except (RuntimeError, MemoryError):  # of a device that is lost there is no more to be had than the tokens
+            if failure is None:
+                raise
+    if failure is not None:
+        raise BrokeOff(made, failure)
+    return made
 
 
-def _until_end(ids: list[int], ends: frozenset[int]) -> tuple[list[int], bool]:
-    for at, token in enumerate(ids):
-        if token in ends:
-            return ids[: at + 1], True
-    return ids, False
+def _read(verifier: Model, session: Session, drafter: Drafter | None, text: list[int]) -> float:
+    """Prefill: all but the last token, by both. Returns seconds."""
+    begun = perf_counter()
+    if len(text) > 1:
+        session.feed(text[:-1], 0)
+    if drafter:
+        drafter.begin(text[:-1])
+    verifier.synchronise()
+    return perf_counter() - begun
 
 
-def text_of(model: Model, ids: Sequence[int]) -> str:
-    """Text of an answer, from its tokens' bytes. Special tokens (the end token) are no text."""
-    assembler = Assembler()
-    parts = [assembler.feed(model.vocabulary.bytes_of(i)) for i in ids if i not in model.vocabulary.special]
-    return "".join(parts) + assembler.finish()
+class Asked(NamedTuple):
+    """What was wanted of the drafter in a round: `gamma` tokens, None where nobody was asked; and why it could not be that many."""
+
+    gamma: int | None = None
+    cut: str | None = None
+    note: str | None = None
+
+
+def _proposed(drafter: Drafter | None, text: list[int], left: int, gamma: int, alone: bool, notes: list[str]) -> tuple[Draft | None, Asked]:
+    """The drafter's proposals for a text of which `left` tokens are still to be written."""
+    if drafter is None or alone:
+        return None, Asked()
+    room = drafter.room(len(text))
+    if room <= 0:
+        if not notes:
+            notes.append(f"After token {len(text)} the draft's context is full; the verifier goes on alone.")
+        return None, Asked(gamma, ROOM_CUT, FULL)
+    count = min(gamma, left - 1, room)
+    return drafter.propose(text, count) if count > 0 else None, Asked(gamma, ROOM_CUT if count < gamma else None)
+
+
+def _whole(made: Round, draft: Draft | None, asked: Asked, end: float) -> Round:
+    """The round with what the drafter has to say of it, and its place on the clock."""
+    if draft is None:
+        return replace(made, asked=asked.gamma, cut=asked.cut, note=made.note or asked.note, end=end)
+    return replace(made, asked=asked.gamma, cut=draft.cut or asked.cut, note=". ".join(n for n in (draft.note, made.note) if n) or None, end=end,
+                   draft_seconds=draft.seconds, draft_ids=draft.ids, translate_seconds=draft.translate_seconds)

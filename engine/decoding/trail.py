@@ -7,7 +7,6 @@ in blocks; the clock stands still meanwhile, in both modes alike.
 from __future__ import annotations
 
 from dataclasses import replace
-from time import perf_counter
 from typing import Any, Sequence
 
 from engine.trace import Generation, Round
@@ -22,26 +21,25 @@ class Trail:
         self._scores = 0
         self._positions: list[list[float]] = []  # (entropy, probability, best ids…, their probabilities…) a position
         self._sampling: list[float] = []  # entropy a position of the distribution its token was drawn from
-        self._proposals: list[tuple[list, list, list, list]] = []  # (p, q, entropy, normalised) a round
+        self._proposals: list[tuple] = []  # (p, q, entropy) a round, each over its proposals or None
 
-    def hold(self, logits: Any, emitted: Sequence[int], proposed: Sequence[int], draft: Any, drawn_from: Any, raw: bool) -> float:
+    def hold(self, logits: Any, made: Round, draft: Any, drawn_from: Any, raw: bool) -> None:
         """Keep a round's scores and the filtered distributions its tokens were drawn from (`ops.Distribution`).
 
-        `raw`: p and q are those of the raw softmax (greedy). Returns seconds spent here.
+        `raw`: p and q are those of the raw softmax (greedy).
         """
-        began = perf_counter()
         scores, columns = (None, None) if draft is None else (draft.logits, draft.columns)
-        self._held.append((logits, list(emitted), list(proposed), scores, columns, drawn_from, raw))
+        self._held.append((logits, list(made.emitted), list(made.proposed), scores, columns, drawn_from, raw))
         self._scores += sum(a.shape[0] * a.shape[1] for a in (logits, scores, drawn_from.probabilities) if a is not None)
         if self._scores > HELD_SCORES:
             self._look()
-        return perf_counter() - began
 
     def _look(self) -> None:
         ops = self.ops
         for logits, emitted, proposed, scores, columns, drawn_from, raw in self._held:
-            self._positions += ops.to_host(ops.statistics(logits[: len(emitted)], emitted))
-            self._sampling += ops.to_host(ops.distribution_entropy(drawn_from))[: len(emitted)]
+            if emitted:
+                self._positions += ops.to_host(ops.statistics(logits[: len(emitted)], emitted))
+                self._sampling += ops.to_host(ops.distribution_entropy(drawn_from))[: len(emitted)]
             p = q = bits = None
             if proposed and raw:
                 rows = logits[: len(proposed)]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
-import secrets
 from dataclasses import dataclass, replace
 from typing import Callable, Iterator
 
-from engine import limits, preflight, prompts, sampling
-from engine.decoding import translators
+from engine import limits, preflight, prompts, sampling, stops
+from engine.decoding import guard, translators
 from engine.decoding.causes import explained
-from engine.decoding.compare import WARM_TOKENS, Load, drain, merged, stream
+from engine.decoding.compare import WARM_TOKENS
 from engine.decoding.cross import CrossDrafter
 from engine.decoding.cuts import ids_by_bytes
+from engine.decoding.frame import FAILURES, Load, broke_off, caught, defaults_off, drain, ids_in, merged, signed, spelled, status, stream
 from engine.decoding.loop import DRAFT_STREAM, decode
 from engine.errors import RequestError
 from engine.machine import machine
@@ -34,6 +33,7 @@ class Pair:
     draft: Model
     translators: dict[str, translators.Translator]
     by_bytes: dict[tuple[bytes, bool], int]
+    slack: float = 0.0  # engine.decoding.guard
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ def run(request: UagRequest, load: Load, stop: Callable[[], bool] = lambda: Fals
     for name in (request.verifier, request.draft):
         yield Stage(f"Loading {name}")
         models.append(load(name, request.backend, request.device, request.dtype))
+        if stop():
+            return
     verifier, draft = models
     same = check_cross(verifier, draft)
     yield Stage("Reading the prompts and both vocabularies")
@@ -81,6 +83,7 @@ def checked(request: UagRequest) -> Settings:
             raise RequestError(f"No {name} was chosen; choose at least one.")
         if name != "prompt" and len(set(chosen)) < len(chosen):
             raise RequestError(f"A {name} was chosen twice; choose each once.")
+    stops.check(s.stop)
     if not request.draft:
         raise RequestError("No draft model was chosen; name one.")
     return replace(s, sampling=sampling.resolve(s.sampling))
@@ -113,9 +116,9 @@ def notes_on(request: UagRequest, made: Pair, ready: list[Ready], settings: Sett
         if draft.context is not None and len(r.draft.ids) >= draft.context:
             yield (f"{draft.title} reads at most {draft.context:,} tokens, and the prompt is {len(r.draft.ids):,} of its own: "
                    "the verifier goes on alone.")
-    if made.verifier.defaults:
-        listed = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in made.verifier.defaults.items())
-        yield f"The verifier's own sampling defaults ({listed}) are off throughout; the settings shown are the ones used."
+    if settings.stop:
+        yield stops.NOTE
+    yield from defaults_off(made.verifier, " throughout")
     if "tli" in made.translators:
         shared = len(made.translators["tli"].shared.draft)
         yield f"tli: the draft draws from the {shared:,} tokens that both vocabularies have, of its {draft.vocabulary:,}."
@@ -123,13 +126,18 @@ def notes_on(request: UagRequest, made: Pair, ready: list[Ready], settings: Sett
 
 def compare(made: Pair, ready: list[Ready], request: UagRequest, settings: Settings, stop: Callable[[], bool],
             notes: list[str]) -> Iterator[Event]:
-    """Warm up, then answer every prompt in every way, `settings.repeats` times; every second repeat goes backwards."""
+    """Warm up, then answer every prompt in every way, `settings.repeats` times; every second repeat goes backwards.
+
+    Where nothing was written, because it was stopped or broke off before, there is no `Done`.
+    """
     ways: list[tuple[str, int] | None] = [None, *((s, k) for s in request.strategies for k in request.ks)]
     running = [r for r in ready if r.refused is None]
     yield Stage("Warm-up")
     for way in [None, *((s, request.ks[-1]) for s in request.strategies)]:
         drain(_decode(made, running[0], way, replace(settings, max_tokens=WARM_TOKENS), stop, watch=False))
-    total, finished = len(running) * settings.repeats * len(ways), 0
+    if settings.sampling.greedy and not stop():
+        made = replace(made, slack=guard.slack(made.verifier, running[0].prompt.ids, min(2 * max(request.ks), 16)))
+    plan, finished = Plan(ways, len(running), settings.repeats), 0
     items: list[UagItem] = []
     failure: Exception | None = None
     for r in ready:
@@ -138,33 +146,52 @@ def compare(made: Pair, ready: list[Ready], request: UagRequest, settings: Setti
             continue
         kept: dict = dict.fromkeys(ways)
         try:
-            for repeat in range(settings.repeats):
-                for way in ways[:: 1 if repeat % 2 == 0 else -1]:
-                    if stop():
-                        break
-                    yield Stage(_title(way, running.index(r), len(running), repeat, settings.repeats), side_of(way), repeat + 1,
-                                settings.repeats, finished / total)
-                    answer = yield from stream(_decode(made, r, way, settings, stop, watch=repeat == 0), side_of(way), repeat, made.verifier)
-                    if way and repeat == 0:
-                        answer = explained(answer, made.verifier.vocabulary, made.draft.vocabulary)
-                    kept[way] = merged(kept[way], answer)
-                    finished += 1
-        except (RequestError, RuntimeError, MemoryError) as e:
-            failure = e
-        results = tuple(UagResult(*way, answer) for way, answer in kept.items() if way and answer)
+            for repeat, way in plan.order():
+                if stop():
+                    break
+                yield plan.stage(way, running.index(r), repeat, finished)
+                answer = yield from stream(_decode(made, r, way, settings, stop, watch=repeat == 0), side_of(way), repeat, made.verifier)
+                kept[way] = merged(kept[way], answer)
+                finished += 1
+        except FAILURES as e:
+            failure, kept[way] = caught(e, kept[way])
+        answers = {way: _why(answer, made) if way and answer else answer for way, answer in kept.items()}
+        results = tuple(UagResult(*way, answer) for way, answer in answers.items() if way and answer)
         if kept[None] or results:
             items.append(UagItem(r.prompt, r.asked.label, r.asked.category, kept[None], results))
         if failure or stop():
             break
-    if failure:
-        notes = notes + [f"The run broke off: {failure}" if isinstance(failure, RequestError) else
-                         "The run broke off: the device ran out of memory or failed."]
-    stopped = finished < total or any(g.finish == "stopped" for i in items for g in _answers(i))
-    if any(_answers(i) for i in items):  # else nothing was written, and there is nothing to keep
-        status = "failed" if failure else "stopped" if stopped else "done"
-        yield Done(assemble(made, tuple(items), request, settings, status, notes))
+    notes = [*notes, broke_off(failure)] if failure else notes
+    stopped = finished < plan.total or any(g.finish == "stopped" for i in items for g in _answers(i))
+    if any(g.ids for i in items for g in _answers(i)):
+        yield Done(assemble(made, tuple(items), request, settings, status(failure, stopped), notes))
     if failure:
         raise failure
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every way at every repeat of one prompt, and how it is told."""
+
+    ways: list
+    prompts: int
+    repeats: int
+
+    @property
+    def total(self) -> int:
+        return len(self.ways) * self.prompts * self.repeats
+
+    def order(self) -> Iterator[tuple[int, tuple[str, int] | None]]:
+        for repeat in range(self.repeats):
+            for way in self.ways[:: 1 if repeat % 2 == 0 else -1]:
+                yield repeat, way
+
+    def stage(self, way: tuple[str, int] | None, prompt: int, repeat: int, finished: int) -> Stage:
+        return Stage(_title(way, prompt, self.prompts, repeat, self.repeats), side_of(way), repeat + 1, self.repeats, finished / self.total)
+
+
+def _why(answer: Generation, made: Pair) -> Generation:
+    return explained(answer, made.verifier.vocabulary, made.draft.vocabulary)
 
 
 def _decode(made: Pair, r: Ready, way: tuple[str, int] | None, settings: Settings, stop, watch: bool):
@@ -173,7 +200,7 @@ def _decode(made: Pair, r: Ready, way: tuple[str, int] | None, settings: Setting
     if way:
         drafter = CrossDrafter(made.draft, made.verifier, made.translators[way[0]], (r.prompt, r.draft), settings,
                                Uniforms(settings.sampling.seed, DRAFT_STREAM), made.by_bytes)
-    return decode(made.verifier, drafter, r.prompt.ids, settings, stop, watch)
+    return decode(made.verifier, drafter, r.prompt.ids, settings, stop, watch, made.slack)
 
 
 def side_of(way: tuple[str, int] | None) -> str:
@@ -189,16 +216,11 @@ def _answers(item: UagItem) -> list[Generation]:
     return [g for g in (item.plain, *(r.answer for r in item.results)) if g is not None]
 
 
-def assemble(made: Pair, items: tuple[UagItem, ...], request: UagRequest, settings: Settings, status: str, notes: list[str]) -> UagRun:
-    used, theirs = {i for item in items for i in item.prompt.ids}, set()
-    for g in (g for item in items for g in _answers(item)):
-        used |= set(g.ids) | {i for position in g.top for i, _ in position} | {i for r in g.rounds for i in r.proposed}
-        theirs |= {i for r in g.rounds for i in r.draft_ids}
-    now, vocabulary = datetime.datetime.now(datetime.timezone.utc), made.verifier.vocabulary
+def assemble(made: Pair, items: tuple[UagItem, ...], request: UagRequest, settings: Settings, how: str, notes: list[str]) -> UagRun:
+    answers = [g for item in items for g in _answers(item)]
+    used = {i for item in items for i in item.prompt.ids} | ids_in(answers)
     return UagRun(
-        id=f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}", created=now.isoformat(timespec="seconds"), items=items,
-        strategies=tuple(request.strategies), ks=tuple(request.ks), prefix=request.prefix, settings=settings,
-        models={"verifier": made.verifier.facts, "draft": made.draft.facts}, machine=machine(),
-        tokens={i: vocabulary.bytes_of(i).hex() for i in sorted(used)},
-        draft_tokens={i: made.draft.vocabulary.bytes_of(i).hex() for i in sorted(theirs)},
-        special=tuple(sorted(used & set(vocabulary.special))), status=status, notes=tuple(notes))
+        **signed(), items=items, strategies=tuple(request.strategies), ks=tuple(request.ks), prefix=request.prefix, settings=settings,
+        models={"verifier": made.verifier.facts, "draft": made.draft.facts}, machine=machine(), tokens=spelled(made.verifier, used),
+        draft_tokens=spelled(made.draft, {i for g in answers for r in g.rounds for i in r.draft_ids}),
+        special=tuple(sorted(used & set(made.verifier.vocabulary.special))), status=how, notes=tuple(notes))

@@ -100,7 +100,8 @@ def filtered(logits: mx.array, s: Sampling) -> Distribution:
     else:
         p, ids = _nucleus(mx.softmax(z, -1), s.top_p)
     if s.top_p < 1:
-        p = mx.where(mx.cumsum(p, -1) - p < s.top_p, p, 0.0)  # the best is kept always
+        kept = (mx.cumsum(p, -1) - p < s.top_p) | (mx.arange(p.shape[-1]) == 0)  # the best is kept always: a tiny share is 0 in float32
+        p = mx.where(kept, p, 0.0)
     if s.min_p:
         p = mx.where(p >= s.min_p * p[:, :1], p, 0.0)
     return Distribution(p / p.sum(-1, keepdims=True), ids)

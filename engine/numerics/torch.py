@@ -104,7 +104,9 @@ def filtered(logits: Tensor, s: Sampling) -> Distribution:
     else:
         p, ids = _nucleus(z.softmax(-1), s.top_p)
     if s.top_p < 1:
-        p = torch.where(p.cumsum(-1) - p < s.top_p, p, 0.0)  # the best is kept always
+        kept = p.cumsum(-1) - p < s.top_p
+        kept[:, 0] = True  # also where so small a share is 0 in float32
+        p = torch.where(kept, p, 0.0)
     if s.min_p:
         p = torch.where(p >= s.min_p * p[:, :1], p, 0.0)
     return Distribution(p / p.sum(-1, keepdim=True), ids)

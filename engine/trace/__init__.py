@@ -13,13 +13,14 @@ from typing import Any
 from engine.trace.arrays import from_text, to_text
 from engine.trace.compare import Run, Settings
 from engine.trace.entropy import EntropyItem, EntropyRun
-from engine.trace.parts import (ACCEPTED, BONUS, CORRECTION, DISCARDED, PLAIN, REJECTED, SCHEMA, Generation, Machine, ModelFacts,
-                                Prompt, Round, Sampling, Timing)
+from engine.trace.parts import (ACCEPTED, BONUS, CORRECTION, DISCARDED, ENTROPY_CUT, FAILED, FINISHES, PLAIN, REJECTED, ROOM_CUT,
+                                SCHEMA, STOP_STRING, Generation, Machine, ModelFacts, Prompt, Round, Sampling, Timing)
 from engine.trace.plain import arrays_of, build, plain_data, with_arrays
 from engine.trace.sinks import SinkItem, SinksRun, Sums
 from engine.trace.uag import UagItem, UagResult, UagRun
 
-__all__ = ["ACCEPTED", "BONUS", "CORRECTION", "DISCARDED", "KINDS", "PLAIN", "REJECTED", "SCHEMA", "AnyRun", "EntropyItem",
+__all__ = ["ACCEPTED", "BONUS", "CORRECTION", "DISCARDED", "ENTROPY_CUT", "FAILED", "FINISHES", "KINDS", "PLAIN", "REJECTED",
+           "ROOM_CUT", "SCHEMA", "STOP_STRING", "AnyRun", "EntropyItem",
            "EntropyRun", "Generation", "Machine", "ModelFacts", "Prompt", "Round", "Run", "Sampling", "Settings", "SinkItem",
            "SinksRun", "Sums", "Timing", "UagItem", "UagResult", "UagRun", "arrays_of", "from_json", "plain_data", "to_json",
            "with_arrays"]

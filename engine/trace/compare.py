@@ -12,13 +12,16 @@ class Settings:
     """What a compare run was asked to do. `drafter` is "model" or "lookup" (prompt lookup, no draft model).
 
     `entropy_stop`: stop drafting once the draft's normalised entropy (0–1) passes this; None is off.
-    `lookup_ngram`: longest n-gram that prompt lookup matches.
+    `lookup_ngram`, `lookup_shortest`: longest and shortest n-gram that prompt lookup matches.
+    `stop`: strings at whose first occurrence an answer ends, in every mode. `gamma` 0 drafts nothing.
     """
 
     gamma: int = 4
     drafter: str = "model"
     entropy_stop: float | None = None
     lookup_ngram: int = 3
+    lookup_shortest: int = 1
+    stop: tuple[str, ...] = ()
     max_tokens: int = 128
     repeats: int = 1
     sampling: Sampling = Sampling()

@@ -8,6 +8,9 @@ SCHEMA = 1
 
 PLAIN, ACCEPTED, REJECTED, DISCARDED, CORRECTION, BONUS = (
     "plain", "accepted", "rejected", "discarded", "correction", "bonus")
+STOP_STRING, FAILED = "stop string", "failed"
+FINISHES = ("eos", STOP_STRING, "length", "context", "stopped", FAILED)  # why an answer ended
+ENTROPY_CUT, ROOM_CUT = "entropy", "room"
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,13 @@ class Machine:
 class Round:
     """One verifier pass. Without proposals it is an ordinary decoding step.
 
-    The columns `q` … `draft_normalised` run over `proposed`. Proposal i was accepted if i < accepted, rejected if
-    i == accepted and i < len(proposed), discarded after that. `judged` ≤ accepted + 1.
+    The columns `q` … `draft_normalised` run over `proposed`; `state` says what became of each.
     """
 
     proposed: tuple[int, ...] = ()
     accepted: int = 0
-    emitted: tuple[int, ...] = ()  # accepted proposals, then the closing token unless an end token came first
-    closing: str | None = PLAIN  # plain, correction or bonus; None when the round ended inside the accepted tokens
+    emitted: tuple[int, ...] = ()  # accepted proposals, then the closing token unless the round ended before one
+    closing: str | None = PLAIN  # plain, correction or bonus; None when an end token or a near tie (`tie`) ended the round first
     q: tuple[float | None, ...] = ()  # draft's probability of each proposal; None for a point mass (prompt lookup)
     p: tuple[float | None, ...] = ()  # verifier's probability of each proposal, where it was scored
     draw: tuple[float | None, ...] = ()  # uniform draw that judged it; None if not judged, or greedy
@@ -100,11 +102,20 @@ class Round:
     verify_seconds: float = 0.0  # inside the verifier's forward
     end: float = 0.0  # seconds from the start of decode to the end of this round
     note: str | None = None  # e.g. why the draft proposed nothing
+    asked: int | None = None  # draft tokens asked for (γ); None: nobody drafts, or a run from before this was kept
+    cut: str | None = None  # why fewer were drafted: "entropy" (the bound on the draft's entropy) or "room" (before the end)
+    tie: float | None = None  # the verifier's top-2 gap (logits) that was too small to judge in a block: the next round decides
     # Of a draft with another tokenizer only:
     draft_ids: tuple[int, ...] = ()  # what it wrote, in its own ids; `proposed` is what was sent to the verifier
     translate_seconds: float = 0.0  # spent between the two tokenizers
     cause: str | None = None  # why the first refused proposal was refused (engine.trace.uag.CAUSES)
     gap: float | None = None  # the verifier's top-2 gap in probability (raw softmax) where it refused
+
+    def state(self, place: int) -> str:
+        """What became of proposal `place`. Without a correction nothing was refused: what follows was never judged."""
+        if place < self.accepted:
+            return ACCEPTED
+        return REJECTED if place == self.accepted and self.closing == CORRECTION else DISCARDED
 
 
 @dataclass(frozen=True)
@@ -145,7 +156,7 @@ class Generation:
     mode: str  # "plain" or "speculative"
     ids: tuple[int, ...] = ()
     text: str = ""
-    finish: str = "length"  # eos, length, stopped, context
+    finish: str = "length"  # one of FINISHES
     entropy: tuple[float, ...] = ()
     top: tuple[tuple[tuple[int, float], ...], ...] = ()
     probability: tuple[float, ...] = ()
@@ -153,3 +164,5 @@ class Generation:
     timings: tuple[Timing, ...] = ()
     notes: tuple[str, ...] = ()
     sampling_entropy: tuple[float, ...] = ()
+    differing: tuple[int, ...] = ()  # repeats, counted from 2, that gave other tokens than the first
+    guard: float | None = None  # top-2 gap (logits) under which a block's greedy choice is not trusted; 0: blocks equal single rows

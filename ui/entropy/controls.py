@@ -7,13 +7,13 @@ import streamlit as st
 from engine.models.registry import Entry
 from engine.request import Asked, EntropyRequest
 from engine.trace import EntropyRun, Settings
-from ui import onemodel, promptset, sampling, session, taking
+from ui import onemodel, promptset, sampling, session, stopping, taking
 from ui.numbers import number
 from ui.session import keep, put, remembered
 
 PREFIX = "entropy"
 DEFAULT = "Explain photosynthesis step by step."
-DEFAULTS = {**sampling.DEFAULTS, "tokens": 96}
+DEFAULTS = {**sampling.DEFAULTS, **stopping.DEFAULTS, "tokens": 96}
 
 
 def draw(models: list[Entry]) -> EntropyRequest:
@@ -30,12 +30,13 @@ def method() -> Settings:
         sampling.draw(_key, ", and sampling entropy is 0. Model entropy does not depend on it")
         number("max_tokens", "Tokens", _key("tokens"), step=16,
                help="Most tokens each answer has. It may stop sooner, at an end token.")
-        given = sum(st.session_state.get(f"{PREFIX}.{name}", DEFAULTS[name]) != DEFAULTS[name] for name in sampling.MORE)
+        given = sum(st.session_state.get(f"{PREFIX}.{name}", DEFAULTS[name]) != DEFAULTS[name] for name in (*sampling.MORE, *stopping.DEFAULTS))
         with st.popover("More settings" + (f" ({given} set)" if given else ""), key=f"{PREFIX}.more"):
             sampling.more(_key)
+            stopping.draw(_key)
     keep(*DEFAULTS, prefix=PREFIX)
     value = {name: st.session_state.get(f"{PREFIX}.{name}", default) for name, default in DEFAULTS.items()}
-    return Settings(max_tokens=int(value["tokens"]), sampling=sampling.made(value))
+    return Settings(max_tokens=int(value["tokens"]), sampling=sampling.made(value), stop=stopping.made(value["stop_strings"]))
 
 
 def _key(name: str) -> str:
@@ -60,7 +61,7 @@ def request_of(run: EntropyRun) -> EntropyRequest:
 
 def values(asked: EntropyRequest) -> dict:
     """A request's settings as the controls' values."""
-    return onemodel.values(asked) | sampling.values(asked.settings.sampling) | {"tokens": asked.settings.max_tokens}
+    return onemodel.values(asked) | sampling.values(asked.settings.sampling) | {"tokens": asked.settings.max_tokens, "stop_strings": stopping.shown(asked.settings.stop)}
 
 
 def fill(asked: EntropyRequest) -> None:
@@ -79,4 +80,5 @@ def changes(asked: EntropyRequest, shown: EntropyRequest) -> list[str]:
     texts = [p.text for p in asked.prompts] != [session.showable(p.text) for p in shown.prompts]
     found = (["prompts" if len(shown.prompts) > 1 else "prompt"] if texts else []) + onemodel.changes(asked, shown)
     a, b = asked.settings, shown.settings
-    return found + sampling.changes(a.sampling, b.sampling) + (["tokens"] if a.max_tokens != b.max_tokens else [])
+    return found + sampling.changes(a.sampling, b.sampling) + [name for name, x, y in
+            (("tokens", a.max_tokens, b.max_tokens), ("stop strings", a.stop, b.stop)) if x != y]

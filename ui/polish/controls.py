@@ -14,7 +14,7 @@ from engine.models.registry import Entry
 from engine.request import Asked, UagRequest
 from engine.trace import Settings, UagRun
 from engine.trace.uag import STRATEGIES
-from ui import promptset, sampling, session, taking
+from ui import promptset, sampling, session, stopping, taking
 from ui.controls import engine_select, engines
 from ui.numbers import NUMBER, number
 from ui.session import keep, put, remembered
@@ -26,7 +26,7 @@ OWN = "Own pair"
 MEANING = {"none": "the draft's ids as they are", "naive": "draft text encoded alone", "context": "encoded with the last committed tokens",
            "tli": "draft restricted to shared tokens"}
 DEFAULTS = {"preset": CROSS[0].title, "verifier": CROSS[0].verifier, "draft": CROSS[0].draft, "strategies": list(STRATEGIES), "ks": [2, 4, 6],
-            "prefix": 5, **sampling.DEFAULTS, "tokens": 48, "repeats": 1, "raw": True, "system": "",
+            "prefix": 5, **sampling.DEFAULTS, **stopping.DEFAULTS, "tokens": 48, "repeats": 1, "raw": True, "system": "",
             "backend": "auto", "device": "auto", "dtype": "auto"}
 
 
@@ -75,6 +75,7 @@ def _method() -> None:
             st.text_area("System text", key=_key("system"), height=80, help="Put before the prompt by each model's own chat template. Empty means none.")
             st.checkbox("Raw: no chat template", key=_key("raw"), help="Continue the prompt as plain text. The bundled Polish models are base models.")
             sampling.more(_key)
+            stopping.draw(_key)
             with st.container(horizontal=True, gap="small"):
                 engine_select(_key("backend"), NUMBER)
                 st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER, help="Where both models run.")
@@ -109,7 +110,7 @@ def _title_of(verifier: str, draft: str) -> str:
 def request(prompts: tuple[Asked, ...]) -> UagRequest:
     """The controls as a request."""
     v = {name: st.session_state.get(f"{PREFIX}.{name}", default) for name, default in DEFAULTS.items()}
-    settings = Settings(max_tokens=int(v["tokens"]), repeats=int(v["repeats"]), sampling=sampling.made(v))
+    settings = Settings(max_tokens=int(v["tokens"]), repeats=int(v["repeats"]), sampling=sampling.made(v), stop=stopping.made(v["stop_strings"]))
     strategies = tuple(s for s in STRATEGIES if s in (v["strategies"] or ()))
     return UagRequest(prompts, (v["verifier"] or "").strip(), (v["draft"] or "").strip(), strategies, tuple(sorted(v["ks"] or ())),
                       int(v["prefix"]), v["system"] or None, v["raw"], settings, v["backend"], v["device"], v["dtype"])
@@ -148,7 +149,7 @@ def values(asked: UagRequest) -> dict:
     return {"verifier": asked.verifier, "draft": asked.draft, "preset": _title_of(asked.verifier, asked.draft),
             "strategies": list(asked.strategies), "ks": list(asked.ks), "prefix": asked.prefix, "tokens": s.max_tokens, "repeats": s.repeats,
             "raw": asked.raw, "system": session.showable(asked.system or ""), "backend": asked.backend, "device": asked.device,
-            "dtype": asked.dtype} | sampling.values(s.sampling)
+            "dtype": asked.dtype} | sampling.values(s.sampling) | {"stop_strings": stopping.shown(s.stop)}
 
 
 def fill(asked: UagRequest) -> None:
@@ -168,7 +169,7 @@ def changes(asked: UagRequest, shown: UagRequest) -> list[str]:
     texts = [p.text for p in asked.prompts], [session.showable(p.text) for p in shown.prompts]
     pairs = [("prompt" if len(texts[1]) < 2 else "prompts", *texts), ("verifier", asked.verifier, shown.verifier), ("draft", asked.draft, shown.draft),
              ("strategies", asked.strategies, shown.strategies), ("k", asked.ks, shown.ks), ("p", asked.prefix, shown.prefix),
-             ("tokens", a.max_tokens, b.max_tokens), ("repeats", a.repeats, b.repeats),
+             ("tokens", a.max_tokens, b.max_tokens), ("repeats", a.repeats, b.repeats), ("stop strings", a.stop, b.stop),
              ("raw", asked.raw, shown.raw), ("system text", asked.system, shown.system), ("engine", *engines(asked, shown)),
              ("device", asked.device, shown.device), ("precision", asked.dtype, shown.dtype)]
     return [name for name, x, y in pairs if x != y] + sampling.changes(a.sampling, b.sampling)

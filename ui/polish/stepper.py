@@ -6,7 +6,7 @@ from html import escape
 
 from engine.diacritics import letters
 from engine.tokens import label
-from engine.trace import BONUS, CORRECTION, Round, UagResult, UagRun
+from engine.trace import ACCEPTED, BONUS, CORRECTION, DISCARDED, REJECTED, Round, UagResult, UagRun
 from ui.polish.card import MEANING
 
 CSS = """
@@ -18,6 +18,8 @@ CSS = """
 .sl.cross .cause{font-size:14px} .sl.cross .cause b{font-weight:600}
 @media (max-width:640px){.sl.cross .row{grid-template-columns:1fr}}
 """
+
+SIGNS = {ACCEPTED: ("a", "✓"), REJECTED: ("r", "✗"), DISCARDED: ("x", "┄")}  # state → class and second cue
 
 
 def round_count(result: UagResult) -> int:
@@ -52,7 +54,7 @@ def sentence(run: UagRun, result: UagResult, index: int) -> str:
     elif one.closing == BONUS:
         words += ("accepted it" if len(one.proposed) == 1 else f"accepted all {len(one.proposed)}") + " and added one of its own"
     else:
-        words += f"accepted {one.accepted}; the answer ended there"
+        words += f"accepted {one.accepted}" + ("; the answer ended there" if one.tie is None else "")
     return f"{head}{words}.{note}"
 
 
@@ -68,9 +70,9 @@ def _draft(run: UagRun, one: Round) -> str:
 def _candidates(run: UagRun, one: Round) -> str:
     out = []
     for place, i in enumerate(one.proposed):
-        kind, sign = ("a", "✓") if place < one.accepted else ("r", "✗") if place == one.accepted else ("x", "┄")
+        kind, sign = SIGNS[one.state(place)]
         p, q = (column[place] if place < len(column) else None for column in (one.p, one.q))
-        facts = [f"verifier id {i}", {"a": "accepted", "r": "rejected", "x": "discarded: after a rejection, never judged"}[kind]]
+        facts = [f"verifier id {i}", {"a": "accepted", "r": "rejected", "x": "discarded: never judged"}[kind]]
         facts += [f"p {p:.3f}"] if p is not None else []
         facts += [f"q {q:.3f}" if q is not None else "a point mass: no q"]
         out.append(_token(run.tokens.get(i, ""), kind, " · ".join(facts), sign, i in run.special))
