@@ -1,20 +1,31 @@
 """`python -m engine COMMAND …`: everything the pages do, without a browser.
 
-Exit status: 0 done, 2 the request is wrong (one line on standard error says what), 130 stopped with Ctrl-C, 1 anything
-else (one line, and where the log is; `--debug` shows the traceback).
+Exit status: 0 done, 2 the request is wrong (one line on standard error says what), 1 anything else (one line, and where the log is;
+`--debug` shows the traceback), also where standard output is closed or full; 128 and the signal's number where a signal stopped it: 130
+Ctrl-C, 143 SIGTERM, 129 SIGHUP. What was written until then is reported, written to --json and saved like a finished run, and marked stopped;
+a second signal ends the program at once.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import os
-import sys
-import time
-import traceback
+from engine import interrupt
 
-from engine.commands import NAMES, log_path
-from engine.errors import RequestError
+if __name__ == "__main__":
+    interrupt.listen()  # before the imports below, which take their time
+
+import argparse  # noqa: E402
+import importlib  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+import traceback  # noqa: E402
+
+from engine import streams  # noqa: E402
+
+if __name__ == "__main__":
+    streams.open_closed()
+
+from engine.commands import NAMES, log_path  # noqa: E402
+from engine.errors import RequestError  # noqa: E402
 
 WRONG, FAILED, STOPPED = 2, 1, 130
 
@@ -32,16 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that lacks × shows ?, and the run is not lost
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     try:
-        args = _parser().parse_args(arguments)
-        return importlib.import_module(f"engine.commands.{args.command}").run(args)
+        streams.require_output()
+        return _run(arguments)
     except RequestError as e:
         _say(str(e))
         return WRONG
     except KeyboardInterrupt:
         _say("stopped.")
         return STOPPED
-    except BrokenPipeError:  # the reader of our output went away
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except streams.OutputError as e:
+        _say(str(e))
         return FAILED
     except Exception as e:
         if debug:
@@ -49,6 +60,15 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             _say(f"{_reason(e)} {_write_log()}")
         return FAILED
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        args = _parser().parse_args(arguments)
+    except SystemExit:  # --help was printed
+        streams.out("")
+        return 0
+    return importlib.import_module(f"engine.commands.{args.command}").run(args)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -80,7 +100,7 @@ def _write_log() -> str:
 
 
 def _say(message: str) -> None:
-    print("speclens: " + " ".join(message.split()), file=sys.stderr)
+    streams.tell("speclens: " + " ".join(message.split()))
 
 
 if __name__ == "__main__":

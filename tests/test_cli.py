@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import engine.commands.compare as command
+from engine import interrupt
 from engine.__main__ import main
 from engine.analysis.metrics import metrics
 from engine.commands import Progress, printable, quiet, read_prompt_file, require_writable, write_json
@@ -132,7 +133,7 @@ def test_a_failure_is_one_line_with_the_log(monkeypatch, capsys, home):
     def fail(*_):
         raise ZeroDivisionError("a slip\nof the pen")
 
-    monkeypatch.setattr(command, "_decode", fail)
+    monkeypatch.setattr(command, "request", fail)
     assert main(ASK) == 1
     out, err = capsys.readouterr()
     log = home / "logs" / "engine.log"
@@ -193,12 +194,13 @@ def test_the_report_reads_for_every_kind_of_run(run):
 
 def test_ctrl_c_stops_when_tokens_come_and_ends_before_that():
     before = signal.getsignal(signal.SIGINT)  # a job started in the background ignores it
-    with command.stopping() as (stop, arm):
+    with interrupt.stopping() as signals:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        arm(True)
+        signals.arm()
+        assert not signals.asked()
         signal.raise_signal(signal.SIGINT)
-        assert stop()
+        assert signals.asked() and signals.status == 130
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -273,4 +275,4 @@ def test_a_reader_that_leaves_is_no_traceback(home):
     error = process.stderr.read()
     process.wait()
     process.stderr.close()
-    assert error == "" and process.returncode == 1
+    assert error == "speclens: The reader of standard output went away before everything was written.\n" and process.returncode == 1

@@ -19,13 +19,14 @@ import warnings
 from pathlib import Path
 from typing import Callable, Iterator, TextIO
 
-from engine import stops
+from engine import interrupt, stops
 from engine.errors import RequestError
 from engine.limits import LIMITS
 from engine.models.device import DEVICES, DTYPES
 from engine.models.home import folder, write_atomic
 from engine.models.registry import BACKENDS
 from engine.request import Asked
+from engine.streams import out, tell
 from engine.trace import AnyRun, Sampling
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))  # a new command is a new file
@@ -110,7 +111,7 @@ def prompts_of(args) -> tuple[Asked, ...]:
 
     found = prompt_sets.read_file(args.prompt_set)
     for problem in found.problems:
-        print(f"speclens: {printable(problem.sentence)}", file=sys.stderr)
+        tell(f"speclens: {printable(problem.sentence)}")
     if not found.prompts:
         raise RequestError(f"{args.prompt_set} holds no prompt.")
     return tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
@@ -143,7 +144,7 @@ def keep(run: AnyRun) -> RequestError | None:
         write(run, path)
     except RequestError as e:
         return e
-    print(f"saved {path}", file=sys.stderr)
+    tell(f"saved {path}")
     return None
 
 
@@ -154,6 +155,8 @@ def read_prompt_file(path: str) -> str:
     """
     try:
         # Never more than the limit: a device or a pipe has no size to ask for, and may have no end.
+        if path == "-" and sys.stdin is None:
+            raise RequestError("Standard input is closed, so there is no prompt to read from it; use --prompt, or name a file.")
         if path == "-":
             data = sys.stdin.buffer.read(PROMPT_FILE_LIMIT + 1)
         else:
@@ -189,7 +192,21 @@ def require_writable(path: str | None) -> None:
     """RequestError before a long run, rather than after it, if the result could not be written to `path`."""
     if path in (None, "-"):
         return
-    target = Path(path).resolve()
+    try:
+        _require_writable(path, _target(path))
+    except (OSError, RuntimeError) as e:  # RuntimeError: links in a circle
+        raise RequestError(f"--json {path} cannot be written ({getattr(e, 'strerror', None) or 'its links lead in a circle'}).") from None
+
+
+def _target(path: str) -> Path:
+    """Where `path` is written. A link is written through, not replaced. OSError for a name that no file can have."""
+    with contextlib.suppress(FileNotFoundError):
+        os.stat(path)
+    given = Path(path)
+    return given if given.exists() and not given.is_file() else given.resolve()  # what stands behind /dev/stdout has no path
+
+
+def _require_writable(path: str, target: Path) -> None:
     if target.is_dir() or not target.parent.is_dir():
         what = "is a folder" if target.is_dir() else "lies in a folder that does not exist"
         raise RequestError(f"--json {path} {what}; give the path of a file to write.")
@@ -197,22 +214,15 @@ def require_writable(path: str | None) -> None:
         if not os.access(target, os.W_OK):
             raise RequestError(f"--json {path} cannot be written (permission denied).")
         return
-    try:
-        tempfile.TemporaryFile(dir=target.parent).close()
-    except OSError as e:
-        raise RequestError(f"--json {path} cannot be written ({e.strerror}).") from None
+    tempfile.TemporaryFile(dir=target.parent).close()
 
 
 def write_json(data: dict, path: str) -> None:
     """One strict JSON object to `path` (atomically), or to standard output for "-"."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
     if path == "-":
-        sys.stdout.flush()
-        stream = getattr(sys.stdout, "buffer", None)  # JSON is UTF-8 whatever the terminal's encoding
-        stream.write(text.encode()) if stream else sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    target = Path(path).resolve()  # a link is written through, not replaced
+        return out(text, encoding="utf-8")
+    target = _target(path)
     if target.is_file() or not target.exists():
         write_atomic(target, text)
         return
@@ -252,6 +262,7 @@ def quiet(debug: bool = False) -> Iterator[TextIO]:
     log = os.open(log_path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     terminal = os.fdopen(os.dup(2), "w", encoding=getattr(sys.stderr, "encoding", None) or "utf-8", errors="replace")
     os.dup2(log, 1), os.dup2(log, 2)
+    interrupt.voice = kept[1]
     try:
         with warnings.catch_warnings(), terminal:
             warnings.simplefilter("ignore")
@@ -259,6 +270,7 @@ def quiet(debug: bool = False) -> Iterator[TextIO]:
     finally:
         sys.stdout.flush(), sys.stderr.flush()
         os.dup2(kept[0], 1), os.dup2(kept[1], 2)
+        interrupt.voice = 2
         for descriptor in (*kept, log):
             os.close(descriptor)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from engine import interrupt
 from engine.commands import (Progress, add_model_options, add_pair_options, look_over, number, printable, quiet, require_writable,
                              write_json)
-from engine.commands.compare import load, stopping
+from engine.driver import load
 from engine.request import CompareRequest
+from engine.streams import out, tell
 
 
 def add_parser(subparsers) -> None:
@@ -20,36 +22,36 @@ def add_parser(subparsers) -> None:
 
 def run(args) -> int:
     require_writable(args.json)
-    certificate = _certify(args)
-    if certificate is None:
-        return 130
-    from engine.certify import to_data
+    with interrupt.stopping() as signals:
+        certificate = _certify(args, signals)
+        if certificate is None:
+            tell("speclens: stopped; nothing was certified.")
+            return signals.status
+        from engine.certify import to_data
 
-    if args.json:
-        write_json(to_data(certificate), args.json)
-    if args.json != "-":
-        for check in certificate.checks:
-            print(printable(f"{'pass' if check.passed else 'FAIL'}  {check.name:<16} {check.sentence}"))
+        if args.json:
+            write_json(to_data(certificate), args.json)
+        if args.json != "-":
+            lines = (f"{'pass' if check.passed else 'FAIL'}  {check.name:<16} {check.sentence}" for check in certificate.checks)
+            out(printable("".join(line + "\n" for line in lines)))
     return 0 if certificate.passed else 1
 
 
-def _certify(args):
-    """Load the pair and check it; None if Ctrl-C stopped it."""
+def _certify(args, signals: interrupt.Stopping):
+    """Load the pair and check it; None if a signal stopped it."""
     with quiet(args.debug) as terminal, Progress(terminal) as progress:
         progress.say("Looking for the models", now=True)
         look_over(CompareRequest("", args.verifier, args.draft, backend=args.backend, device=args.device, dtype=args.dtype))
         from engine.certify import Stopped, certify
         from engine.models.registry import twin
 
-        with stopping() as (stop, arm):
-            progress.say(f"Loading {args.verifier}", now=True)
-            verifier = load(args.verifier, args.backend, args.device, args.dtype)
-            if args.draft:
-                progress.say(f"Loading {args.draft}", now=True)
-            draft = load(args.draft, args.backend, args.device, args.dtype) if args.draft else None
-            arm(True)
-            try:
-                return certify(verifier, draft, gamma=args.gamma, max_tokens=args.max_tokens, tell=progress.say, stop=stop,
-                               twin=twin)
-            except Stopped:
-                return None
+        progress.say(f"Loading {args.verifier}", now=True)
+        verifier = load(args.verifier, args.backend, args.device, args.dtype)
+        if args.draft:
+            progress.say(f"Loading {args.draft}", now=True)
+        draft = load(args.draft, args.backend, args.device, args.dtype) if args.draft else None
+        signals.arm()
+        try:
+            return certify(verifier, draft, gamma=args.gamma, max_tokens=args.max_tokens, tell=progress.say, stop=signals.asked, twin=twin)
+        except Stopped:
+            return None

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-from typing import Iterator
-
 from engine.analysis.metrics import NO_ENERGY, metrics
 from engine.analysis.sentence import percent, times
-from engine.commands import (Progress, add_model_options, add_pair_options, add_sampling_options, keep, look_over, number, printable, prompt_of,
-                             quiet, require_text, require_writable, sampling_of, stops_of, write_json)
-from engine.errors import RequestError
-from engine.request import CompareRequest, Done, Step
+from engine.commands import (add_model_options, add_pair_options, add_sampling_options, number, printable, prompt_of, require_text,
+                             sampling_of, stops_of)
+from engine.driver import load, perform
+from engine.request import CompareRequest
 from engine.trace import Generation, Run, Settings, plain_data
 
 DEFAULTS = Settings()
@@ -42,26 +38,26 @@ def add_parser(subparsers) -> None:
 
 
 def run(args) -> int:
-    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
     asked = request(args)
-    require_writable(args.json)
-    result = _decode(asked, args.debug)
-    unsaved = keep(result) if args.save else None
-    figures = metrics(result)
-    if args.json:
-        write_json(report(result, figures), args.json)
-    if args.json != "-":
-        print(describe(result, figures))
-    if unsaved:
-        raise unsaved
-    return 130 if result.status == "stopped" else 1 if result.status == "failed" else 0
+
+    def begin(signals, _progress):
+        from engine.decoding import compare
+
+        return compare.run(asked, load, signals.asked)
+
+    def told(made: Run):
+        figures = metrics(made)
+        return lambda: report(made, figures), lambda: describe(made, figures)
+
+    return perform(args, asked, begin, told)
 
 
 def request(args) -> CompareRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
     require_text("system message", args.system)
     settings = Settings(gamma=args.gamma, drafter="lookup" if args.lookup else "model", entropy_stop=args.entropy_stop,
-                        lookup_ngram=args.ngram, lookup_shortest=args.ngram_min, stop=stops_of(args), max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args))
+                        lookup_ngram=args.ngram, lookup_shortest=args.ngram_min, stop=stops_of(args),
+                        max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args))
     return CompareRequest(prompt=prompt_of(args), verifier=args.verifier, draft=args.draft, system=args.system, raw=args.raw,
                           settings=settings, backend=args.backend, device=args.device, dtype=args.dtype)
 
@@ -132,51 +128,3 @@ def _notes(run: Run) -> list[str]:
     sides: list[Generation] = [g for g in (run.plain, run.speculative) if g is not None]
     notes = [*run.notes, *(n for m in run.models.values() for n in m.notes), *(n for g in sides for n in g.notes)]
     return list(dict.fromkeys(notes))
-
-
-def _decode(asked: CompareRequest, debug: bool) -> Run:
-    """Run the comparison; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
-    with quiet(debug) as terminal, Progress(terminal) as progress:
-        progress.say("Looking for the models", now=True)
-        look_over(asked)
-        from engine.decoding import compare
-
-        with stopping() as (stop, arm):
-            for event in compare.run(asked, load, stop):
-                if isinstance(event, Done):
-                    return event.run
-                if isinstance(event, Step):
-                    tokens = tokens + len(event.round.emitted)
-                    progress.say(f"{label}: {tokens} of {asked.settings.max_tokens} tokens")
-                else:
-                    label, tokens = event.text, 0
-                    arm(event.side is not None)
-                    progress.say(label, now=True)
-    raise RuntimeError("The comparison ended without a result.")
-
-
-def load(name: str, backend: str, device: str, dtype: str):
-    """A model by name, loaded for this one command."""
-    from engine.models import registry
-
-    return registry.load(name, device=device, dtype=dtype, backend=backend)
-
-
-@contextlib.contextmanager
-def stopping() -> Iterator[tuple]:
-    """Two functions: `stop()` says whether Ctrl-C was pressed; `arm(True)` makes Ctrl-C set it rather than raise.
-
-    A second Ctrl-C always raises KeyboardInterrupt.
-    """
-    state = {"armed": False, "asked": False}
-
-    def pressed(*_) -> None:
-        if not state["armed"] or state["asked"]:
-            raise KeyboardInterrupt
-        state["asked"] = True
-
-    before = signal.signal(signal.SIGINT, pressed)
-    try:
-        yield (lambda: state["asked"]), (lambda on: state.update(armed=on))
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-
 from engine.analysis.entropy import CONTINUATION, FIRST, OTHER, Trail, counted, figures, refused, sentence, shown, trails
-from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, look_over, number, printable,
-                             prompts_of, quiet, require_writable, sampling_of, stops_of, write_json)
-from engine.commands.compare import load, stopping
-from engine.errors import RequestError
-from engine.request import Done, EntropyRequest, Step
+from engine.commands import add_model_options, add_prompt_options, add_sampling_options, number, printable, prompts_of, sampling_of, stops_of
+from engine.driver import load, perform
+from engine.request import EntropyRequest
 from engine.tokens import label
 from engine.tokens import own_text
 from engine.trace import EntropyRun, Settings, plain_data
@@ -30,23 +27,20 @@ def add_parser(subparsers) -> None:
 
 
 def run(args) -> int:
-    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
     asked = request(args)
-    require_writable(args.json)
-    result = _decode(asked, args.debug)
-    unsaved = keep(result) if args.save else None
-    if args.json:
-        write_json(report(result), args.json)
-    if args.json != "-":
-        print(describe(result))
-    if unsaved:
-        raise unsaved
-    return 130 if result.status == "stopped" else 0
+
+    def begin(signals, _progress):
+        from engine.decoding import entropy
+
+        return entropy.run(asked, load, signals.asked)
+
+    return perform(args, asked, begin, lambda made: (lambda: report(made), lambda: describe(made)))
 
 
 def request(args) -> EntropyRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    return EntropyRequest(prompts_of(args), args.model, args.system, args.raw, Settings(max_tokens=args.max_tokens, sampling=sampling_of(args), stop=stops_of(args)),
+    return EntropyRequest(prompts_of(args), args.model, args.system, args.raw,
+                          Settings(max_tokens=args.max_tokens, sampling=sampling_of(args), stop=stops_of(args)),
                           args.backend, args.device, args.dtype)
 
 
@@ -117,25 +111,3 @@ def _bits(value: float | None) -> str:
 
 def _span(interval: tuple[float, float] | None, more: str = "") -> str:
     return f" (95 %: {shown(interval[0])} to {shown(interval[1])}{more})" if interval else ""
-
-
-def _decode(asked: EntropyRequest, debug: bool) -> EntropyRun:
-    """Answer the prompts; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
-    with quiet(debug) as terminal, Progress(terminal) as progress:
-        progress.say("Looking for the model", now=True)
-        look_over(asked)
-        from engine.decoding import entropy
-
-        tokens, stage = 0, ""
-        with stopping() as (stop, arm):
-            for event in entropy.run(asked, load, stop):
-                if isinstance(event, Done):
-                    return event.run
-                if isinstance(event, Step):
-                    tokens += len(event.round.emitted)
-                    progress.say(f"{stage}: {tokens} tokens")
-                elif event.text != stage:
-                    stage = event.text
-                    arm(event.side is not None)
-                    progress.say(stage, now=True)
-    raise KeyboardInterrupt  # stopped before the first token

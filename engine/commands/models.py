@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine.commands import printable, require_writable, write_json
+from engine.streams import out
 from engine.trace import plain_data
 
 
@@ -21,10 +22,10 @@ def run(args) -> int:
     if args.json:
         write_json({"models": plain_data(rows), "backends": plain_data(engines)}, args.json)
     if args.json != "-":
-        print(table(rows))
+        out(table(rows) + "\n")
         for engine in engines:
             if not engine.available:
-                print(printable(f"backend {engine.name} is not available: {engine.why}"))
+                out(printable(f"backend {engine.name} is not available: {engine.why}") + "\n")
     return 0
 
 

@@ -6,12 +6,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.commands import (Progress, add_model_options, add_prompt_options, keep, look_over, number, printable, prompts_of, quiet,
-                             require_writable, write_json)
-from engine.commands.compare import load, stopping
+from engine.commands import add_model_options, add_prompt_options, number, printable, prompts_of
+from engine.driver import load, perform
 from engine.errors import RequestError
 from engine.models.home import folder
-from engine.request import Done, SinksRequest
+from engine.request import SinksRequest
 from engine.tokens import own_text
 from engine.trace import AnyRun, SinkItem, SinksRun, plain_data
 
@@ -55,19 +54,22 @@ def indices(text: str) -> tuple[int, ...]:
 
 
 def run(args) -> int:
-    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
     asked = request(args)
-    require_writable(args.json)
-    result = _read(asked, args)
-    unsaved = keep(result) if args.save else None
-    views = [None if item.refused else _view(item, args) for item in result.items]
-    if args.json:
-        write_json(report(result, views, alone=args.prompt_set is None and len(asked.prompts) == 1), args.json)
-    if args.json != "-":
-        print(describe(result, views))
-    if unsaved:
-        raise unsaved
-    return 130 if result.status == "stopped" else 0
+
+    def begin(signals, progress):
+        from engine.models import source
+
+        _check_chosen(args, source.config(asked.model))
+        from engine.attention import run as analysis
+
+        return analysis.run(asked, load, signals.asked,
+                            lambda stage: progress.say(stage.text + ("" if stage.done is None else f": {stage.done:.0%}")))
+
+    def told(made: SinksRun):
+        views = [None if item.refused else _view(item, args) for item in made.items]
+        return lambda: report(made, views, alone=args.prompt_set is None and len(asked.prompts) == 1), lambda: describe(made, views)
+
+    return perform(args, asked, begin, told)
 
 
 def request(args) -> SinksRequest:
@@ -206,27 +208,3 @@ def _check_chosen(args, facts: dict[str, Any]) -> None:
     for what, chosen, count in (("layer", args.layers, facts.get("layers")), ("head", args.heads, facts.get("heads"))):
         if chosen and count and chosen[-1] >= count:
             raise RequestError(f"There is no {what} {next(i for i in chosen if i >= count)}; the model has {what}s 0 to {count - 1}.")
-
-
-def _read(asked: SinksRequest, args) -> SinksRun:
-    """Read the prompts; Ctrl-C asks it to stop once they are being read, and ends the program before that."""
-    with quiet(args.debug) as terminal, Progress(terminal) as progress:
-        from engine.models import source
-
-        progress.say("Looking for the model", now=True)
-        look_over(asked)
-        _check_chosen(args, source.config(asked.model))
-        from engine.attention import run as analysis
-
-        with stopping() as (stop, arm):
-            def hear(stage) -> None:
-                progress.say(stage.text + ("" if stage.done is None else f": {stage.done:.0%}"))
-
-            for event in analysis.run(asked, load, stop, hear):
-                if isinstance(event, Done):
-                    if event.run.items:
-                        return event.run
-                else:
-                    arm(event.done is not None)
-                    progress.say(event.text, now=True)
-    raise KeyboardInterrupt  # stopped before the first prompt was read

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.analysis.sentence import percent
 from engine.commands import Progress, printable, quiet, read_prompt_file, require_text, require_writable, write_json
 from engine.errors import RequestError
+from engine.streams import out
 
 LISTED = 400  # tokens of a lane that the table writes out; --json has them all
 
@@ -38,7 +39,7 @@ def run(args) -> int:
     if args.json:
         write_json(as_data(result), args.json)
     if args.json != "-":
-        print(describe(result))
+        out(describe(result) + "\n")
     return 0
 
 

@@ -8,11 +8,9 @@ from engine.analysis.metrics import NO_ENERGY
 from engine.analysis.sentence import percent, times
 from engine.analysis.timing import spent_by
 from engine.analysis.uag import Figures, Ratio, Row, figures
-from engine.commands import (Progress, add_model_options, add_prompt_options, add_sampling_options, keep, look_over, number, printable,
-                             prompts_of, quiet, require_writable, sampling_of, stops_of, write_json)
-from engine.commands.compare import load, stopping
-from engine.errors import RequestError
-from engine.request import Done, Step, UagRequest
+from engine.commands import add_model_options, add_prompt_options, add_sampling_options, number, printable, prompts_of, sampling_of, stops_of
+from engine.driver import load, perform
+from engine.request import UagRequest
 from engine.trace import Generation, Settings, UagItem, UagRun, plain_data
 from engine.trace.uag import CAUSES, STRATEGIES
 
@@ -47,19 +45,18 @@ def several(kind):
 
 
 def run(args) -> int:
-    """Do it and report. A run stopped by Ctrl-C is reported and saved like a finished one; the status is then 130."""
     asked = request(args)
-    require_writable(args.json)
-    result = _decode(asked, args.debug)
-    unsaved = keep(result) if args.save else None
-    found = figures(result)
-    if args.json:
-        write_json(report(result, found), args.json)
-    if args.json != "-":
-        print(describe(result, found))
-    if unsaved:
-        raise unsaved
-    return 130 if result.status == "stopped" else 1 if result.status == "failed" else 0
+
+    def begin(signals, _progress):
+        from engine.decoding import uag
+
+        return uag.run(asked, load, signals.asked)
+
+    def told(made: UagRun):
+        found = figures(made)
+        return lambda: report(made, found), lambda: describe(made, found)
+
+    return perform(args, asked, begin, told)
 
 
 def request(args) -> UagRequest:
@@ -151,25 +148,3 @@ def _counted(q: Ratio) -> str:
 
 def _form(q: Ratio, form: str) -> str:
     return "n/a" if q.value is None else format(q.value, form)
-
-
-def _decode(asked: UagRequest, debug: bool) -> UagRun:
-    """Run it; Ctrl-C asks it to stop once tokens come, and ends the program before that."""
-    with quiet(debug) as terminal, Progress(terminal) as progress:
-        progress.say("Looking for the models", now=True)
-        look_over(asked)
-        from engine.decoding import uag
-
-        tokens, stage = 0, ""
-        with stopping() as (stop, arm):
-            for event in uag.run(asked, load, stop):
-                if isinstance(event, Done):
-                    return event.run
-                if isinstance(event, Step):
-                    tokens += len(event.round.emitted)
-                    progress.say(f"{stage}: {tokens} tokens")
-                else:
-                    stage, tokens = event.text, 0
-                    arm(event.side is not None)
-                    progress.say(stage, now=True)
-    raise KeyboardInterrupt  # stopped before the first token

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from engine import interrupt
 from engine.errors import RequestError
 from engine.machine import memory_available
 from engine.models import home, weights
@@ -74,7 +75,8 @@ def convert(file: Path, expected: str | None = None) -> Path:
         _require_room(file, header, parent)
         temporary = Path(tempfile.mkdtemp(prefix=f".{digest[:16]}.", suffix=".part", dir=parent))
         try:
-            _write(file, header, digest, temporary)
+            with interrupt.unfinished(temporary):
+                _write(file, header, digest, temporary)
             target = parent / digest[:16]
             shutil.rmtree(target, ignore_errors=True)  # only ever a damaged one: a whole one was returned above
             os.replace(temporary, target)

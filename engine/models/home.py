@@ -6,13 +6,15 @@ to a temporary name beside its target and renamed, so that a reader sees the old
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
-import tempfile
 from pathlib import Path
 
 import platformdirs
 
+from engine import interrupt
 from engine.errors import RequestError
 
 
@@ -49,15 +51,15 @@ def require_space(where: Path, needed: int, purpose: str) -> None:
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Write `path` whole or not at all. RequestError if the disk is full or refuses."""
     data = content.encode() if isinstance(content, str) else content
-    temporary = None
+    temporary = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", suffix=".part", delete=False) as f:
-            temporary = f.name
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
+        with interrupt.unfinished(temporary):
+            with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
+                f.write(data)
+                f.flush()
+                os.fsync(f.fileno())
+            os.replace(temporary, path)
     except OSError as e:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise RequestError(f"{path} cannot be written ({e.strerror}).") from None

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from engine import interrupt
 from engine.errors import RequestError
 from engine.models import bundled, gguf, gguf_header, home, hub, source, weights
 from engine.tokens import Vocabulary
@@ -111,8 +112,9 @@ def _from_gguf(file: Path) -> Path:
 
     temporary = Path(tempfile.mkdtemp(prefix=f".{digest[:16]}.", suffix=".part", dir=target.parent))
     try:
-        AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, local_files_only=True).save_pretrained(temporary)
-        gguf.drop_invented_tokens(temporary, size)
+        with interrupt.unfinished(temporary):
+            AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name, local_files_only=True).save_pretrained(temporary)
+            gguf.drop_invented_tokens(temporary, size)
         try:
             os.replace(temporary, target)
         except OSError:

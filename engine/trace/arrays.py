@@ -12,6 +12,8 @@ import zlib
 from pathlib import Path
 from typing import Any, Mapping
 
+from engine import interrupt
+
 SUFFIX = ".safetensors"
 TYPES = {"F32": "<f4", "F16": "<f2"}
 HEADER_LIMIT = 10_000_000  # bytes
@@ -23,8 +25,9 @@ def save(arrays: Mapping[str, Any], path: Path) -> None:
 
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        save_file({name: _contiguous(array) for name, array in arrays.items()}, str(part))
-        os.replace(part, path)
+        with interrupt.unfinished(part):
+            save_file({name: _contiguous(array) for name, array in arrays.items()}, str(part))
+            os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
 
