@@ -7,9 +7,8 @@ away. Nothing is imported here that is not quick, for a signal may come while th
 
 from __future__ import annotations
 
+import _signal as signal  # `signal` itself first imports 10 ms of enumerations
 import os
-import signal
-from typing import Callable
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 voice = 2  # descriptor of the real standard error: `quiet` sends number 2 to the log
@@ -18,9 +17,9 @@ _listener: Stopping | None = None
 
 
 class Stopping:
-    """While it is entered, signals are heard by it. `end(number)` is what ends the program."""
+    """While it is entered, signals are heard by it. `end(number)`, a function, is what ends the program."""
 
-    def __init__(self, end: Callable[[int], None]):
+    def __init__(self, end):
         self._end, self._armed, self.heard, self._before = end, False, 0, {}
 
     def __call__(self, number: int, _frame: object = None) -> None:

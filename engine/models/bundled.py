@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
+from engine import interrupt
 from engine.errors import RequestError
 from engine.models import gguf, weights
 
@@ -102,4 +103,5 @@ def _packaged(b: Bundled) -> Path:
 
 
 if __name__ == "__main__":
+    interrupt.listen()
     sys.exit(prepare())
