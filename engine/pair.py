@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Iterable, Mapping
 
 from engine.analysis.ceilings import break_even
+from engine.analysis.sentence import HALF
 from engine.errors import RequestError
 from engine.models import fit
 from engine.models.base import Model
@@ -14,7 +15,6 @@ from engine.models.registry import require_engine
 from engine.models.source import config, ids_by_token, spelled
 from engine.spelling import PADDING
 
-HALF = ("float16", "bfloat16")
 HALF_NOTE = "In {} the two greedy answers may part at near ties, since one token and a block of them are rounded differently; float32 keeps them equal."
 CROSS = "Pairs whose tokenizers differ run on the Polish page (`python -m engine uag`)."
 _SHOWN = 3  # differing tokens named in a reason

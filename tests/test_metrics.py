@@ -174,6 +174,16 @@ def test_first_difference_and_the_gap_there():
     assert "rounds differently" not in metrics(run_of(plain([11, 12, 98]), speculative(rounds)))["sentence"]
 
 
+@pytest.mark.parametrize("top, said", [
+    ((), "The two answers differ from token 3 on."), (((98, 1.0),), "The two answers differ from token 3 on."),
+    (((98, 0.9), (99, 0.001)), "6.8 logits apart (more than the rounding of bfloat16 explains)."),
+    (((98, 0.41), (99, 0.4)), "0.025 logits apart (bfloat16 rounds differently")])
+def test_rounding_is_made_the_cause_only_where_the_measured_gap_is_so_small(top, said):
+    one = plain([11, 12, 98])
+    one = dataclasses.replace(one, top=(*one.top[:2], top) if top else ())
+    assert said in metrics(run_of(one, speculative([round_of(2, "correction")]), dtype="bfloat16"))["sentence"]
+
+
 def test_equal_answers_have_no_difference():
     rounds = [round_of(2, "correction")]
     m = metrics(run_of(plain([11, 12, 99]), speculative(rounds)))

@@ -6,6 +6,7 @@ from engine.trace import Run
 
 SAME_WITHIN = 0.03  # of one repeat: less than this cannot be told from noise
 HALF = ("float16", "bfloat16")
+ROUNDED = 1.0  # logits: two right passes in half precision part by up to 0.7 of the scores' spread, so by no more than this
 
 
 def sentence(run: Run, figures: dict) -> str:
@@ -78,10 +79,18 @@ def _difference(run: Run, f: dict) -> str:
         return ""
     gap = found["gap"]
     near = f", where the verifier's two best tokens were {gap:.2g} logits apart" if gap is not None else ""
+    return f" The two answers differ from token {found['index'] + 1} on{near}{rounding(run, [gap])}."
+
+
+def rounding(run: Run, gaps: list[float | None]) -> str:
+    """Why answers differ that should be equal, in brackets: by rounding, but only where each gap of the verifier's two best tokens (logits)
+    was measured and is so small that rounding explains it; where one is not, that it does not."""
     verifier = run.models.get("verifier")
-    dtype = verifier.dtype if verifier else ""
-    cause = f" ({dtype} rounds differently for one token and for several)" if dtype in HALF else ""
-    return f" The two answers differ from token {found['index'] + 1} on{near}{cause}."
+    if verifier is None or verifier.dtype not in HALF or not gaps or None in gaps:
+        return ""
+    if max(gaps) > ROUNDED:
+        return f" (more than the rounding of {verifier.dtype} explains)"
+    return f" ({verifier.dtype} rounds differently for one token and for several)"
 
 
 def times(value: float, digits: int = 1) -> str:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, Sequence
 
 from engine.analysis.intervals import LEVEL, Interval, student_quantile, wilson
-from engine.analysis.metrics import contradiction, judged
-from engine.analysis.sentence import HALF, percent, times
+from engine.analysis.metrics import contradiction, judged, top_gap
+from engine.analysis.sentence import percent, rounding, times
 from engine.analysis.timing import passes_of, spent_by, trouble, typical
 from engine.trace import CORRECTION, Generation, Round, UagItem, UagRun
 from engine.trace.uag import BOUNDARY, CAUSES, DIACRITIC
@@ -288,6 +288,14 @@ def _same(run: UagRun, rows: Sequence[Row]) -> str | None:
     apart = compared - sum(r.ids_equal for r in rows)
     if not apart:
         return f"All {compared:,} answers are verifier-only's, token for token." if compared > 1 else "The answer is verifier-only's, token for token."
-    verifier = run.models.get("verifier")
-    why = f": {verifier.dtype} rounds differently for one token and for several" if verifier and verifier.dtype in HALF else ""
-    return f"{apart:,} of {compared:,} answers differ from verifier-only's{why}."
+    return f"{apart:,} of {compared:,} answers differ from verifier-only's{rounding(run, _gaps(run))}."
+
+
+def _gaps(run: UagRun) -> list[float | None]:
+    """The verifier's top-2 gap (logits) where each answer first differs from verifier-only's; None where it was not measured."""
+    found = []
+    for plain, other in ((i.plain, r.answer) for i in run.items if i.plain for r in i.results):
+        at = next((n for n, (a, b) in enumerate(zip(plain.ids, other.ids)) if a != b), None)
+        if at is not None:
+            found.append(top_gap(plain.top[at]) if at < len(plain.top) else None)
+    return found
