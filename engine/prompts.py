@@ -44,10 +44,10 @@ def build(vocabulary: Vocabulary, text: str, system: str | None = None, raw: boo
         if role is not None:
             why = "Raw text has" if raw else f"{vocabulary.model} has no chat template and so"
             raise RequestError(f"{why} no system role; {_WAY_OUT}.")
-        ids = (*vocabulary.opening, *vocabulary.encode(asked))
+        ids = _encoded(vocabulary, lambda: (*vocabulary.opening, *vocabulary.encode(asked)))
         _require_rows(vocabulary, ids)
         return Prompt(text=text, ids=ids, system=system, raw=raw, template=False)
-    ids = _templated(vocabulary, asked, role, template_variables or {})
+    ids = _encoded(vocabulary, lambda: _templated(vocabulary, asked, role, template_variables or {}))
     _require_rows(vocabulary, ids)
     return Prompt(text=text, ids=tuple(ids), system=system, raw=False, template=True)
 
@@ -101,6 +101,16 @@ def _check_text(vocabulary: Vocabulary, text: str, what: str) -> None:
     if lost is not None:
         raise RequestError(f"Character {lost + 1:,} of the {what} (U+{ord(text[lost]):04X}) is not in the vocabulary of "
                            f"{vocabulary.model}, which would leave it out unseen; take it out.")
+
+
+def _encoded(vocabulary: Vocabulary, encode: Callable[[], Sequence[int]]) -> Sequence[int]:
+    """What `encode` gives; RequestError where the tokenizer fails at the text (an unknown word, and no token for one)."""
+    try:
+        return encode()
+    except RequestError:
+        raise
+    except Exception as e:  # the library raises bare Exception
+        raise RequestError(f"The tokenizer of {vocabulary.model} cannot read this text ({_reason(e)}); choose another model.") from None
 
 
 def _require_rows(vocabulary: Vocabulary, ids: Sequence[int]) -> None:

@@ -23,7 +23,9 @@ def change(file, **fields):
     ("num_key_value_heads", -2), ("num_key_value_heads", []), ("intermediate_size", "64"), ("vocab_size", 0), ("vocab_size", float("nan")),
     ("head_dim", 0), ("rms_norm_eps", float("nan")), ("rms_norm_eps", "x"), ("rope_theta", -1), ("rope_theta", float("inf")),
     ("rope_parameters", 3), ("tie_word_embeddings", "yes"), ("eos_token_id", "x"), ("eos_token_id", [1, "x"]), ("eos_token_id", 1.5),
-    ("architectures", "LlamaForCausalLM"), ("architectures", [1]), ("text_config", []), ("quantization_config", "4 bit")])
+    ("architectures", "LlamaForCausalLM"), ("architectures", [1]), ("text_config", []), ("quantization_config", "4 bit"), ("bos_token_id", [1]),
+    ("pad_token_id", "x"), ("dtype", "float99"), ("torch_dtype", 16), ("hidden_act", 3), ("layer_types", 3), ("layer_types", ["full_attention"]),
+    ("layer_types", [None, None])])
 def test_a_field_of_config_json_that_cannot_be_is_named_with_its_file(folder, name, value):
     change(folder / "config.json", **{name: value})
     said = refused(str(folder))
@@ -33,6 +35,33 @@ def test_a_field_of_config_json_that_cannot_be_is_named_with_its_file(folder, na
 def test_a_field_of_the_text_part_is_named_by_its_path(folder):
     change(folder / "config.json", text_config={"num_hidden_layers": -3})
     assert "text_config.num_hidden_layers is -3" in refused(str(folder))
+
+
+@pytest.mark.parametrize("name, value, said", [
+    ("rope_parameters", {"rope_type": "linear", "factor": "x"}, "rope_parameters.factor is 'x'"), ("rope_scaling", {"factor": -1}, "rope_scaling.factor is -1"),
+    ("rope_parameters", {"full_attention": {"rope_theta": None}, "sliding_attention": {"rope_theta": 0}}, "rope_parameters.sliding_attention.rope_theta is 0")])
+def test_a_damaged_rope_is_named_down_to_its_number(folder, name, value, said):
+    change(folder / "config.json", **{name: value})
+    assert said in refused(str(folder))
+
+
+@pytest.mark.parametrize("fields", [{"chat_template": 5}, {"chat_template": [1]}, {"eos_token": 5}, {"bos_token": {"content": 1}}, {"tokenizer_class": 7},
+                                    {"added_tokens_decoder": [1]}, {"added_tokens_decoder": {"x": {"content": "a"}}}, {"added_tokens_decoder": {"1": 2}}])
+def test_a_field_of_tokenizer_config_that_cannot_be_is_named(folder, fields):
+    change(folder / "tokenizer_config.json", **fields)
+    assert f"tokenizer_config.json is damaged: {next(iter(fields))} is " in refused(str(folder))
+
+
+def test_a_tokenizer_that_fails_at_a_text_is_one_sentence(folder):
+    from engine import preflight
+    from engine.request import Asked, EntropyRequest
+
+    file = folder / "tokenizer.json"
+    data = json.loads(file.read_text())
+    data["model"]["vocab"], data["added_tokens"] = {"Ala": 6}, []
+    file.write_text(json.dumps(data))
+    with pytest.raises(source.RequestError, match="The tokenizer of model cannot read this text .WordLevel error"):
+        preflight.texts(EntropyRequest((Asked("kot"),), str(folder), raw=True))
 
 
 @pytest.mark.parametrize("content, said", [

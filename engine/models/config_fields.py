@@ -21,6 +21,7 @@ _ABOVE_ZERO = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "rope_the
 _FLAGS = ("tie_word_embeddings", "is_encoder_decoder", "is_decoder", "attention_bias", "mlp_bias", "use_sliding_window", "is_causal",
           "use_bidirectional_attention")
 _OBJECTS = ("text_config", "rope_parameters", "rope_scaling", "quantization", "quantization_config")
+_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _MAY_BE_ZERO = {"num_experts_per_tok", "num_local_experts", "num_experts", "n_routed_experts", "sliding_window", "intermediate_size"}
 ENDS = "an id (a whole number) or a list of ids"
 
@@ -51,13 +52,36 @@ def require(config: Mapping[str, Any], file: Path) -> None:
         for names, fits, wanted in (
                 (_COUNTS, _count, "a whole number from 1"), (_LENGTHS, _length, "a whole number from 1, or null"),
                 (_BY_LAYER, _by_layer, "a whole number from 1"), (_ABOVE_ZERO, _above_zero, "a number above 0"), (_FLAGS, _flag, "true or false"),
-                (_OBJECTS, _object, "an object"), (("eos_token_id",), ends_fit, ENDS), (("architectures",), _words, "a list of names")):
+                (_OBJECTS, _object, "an object"), (("eos_token_id",), ends_fit, ENDS), (("architectures", "layer_types"), _words, "a list of names"),
+                (("bos_token_id", "pad_token_id"), lambda v: v is None or _id(v), "an id (a whole number)"),
+                (("dtype", "torch_dtype"), _precision, "the name of a precision"), (("hidden_act", "hidden_activation"), _word, "a name")):
             for name in names:
                 if name in part and not fits(part[name]) and not (name in _MAY_BE_ZERO and part[name] == 0):
                     raise RequestError(damaged(file, inside + name, part[name], wanted))
+        for name in ("rope_parameters", "rope_scaling"):
+            _require_rope(part.get(name) or {}, file, inside + name)
+        kinds, layers = part.get("layer_types"), part.get("num_hidden_layers")
+        if isinstance(kinds, list) and whole(layers) and len(kinds) != layers:
+            raise RequestError(damaged(file, inside + "layer_types", kinds, f"one name for each of the {layers} layers"))
         heads, own = part.get("num_attention_heads"), part.get("num_key_value_heads")
         if _count(heads) and _count(own) and heads % own:
             raise RequestError(damaged(file, inside + "num_key_value_heads", own, f"a divisor of the {heads} num_attention_heads"))
+
+
+def require_tokenizer(said: Mapping[str, Any], file: Path) -> None:
+    """The same for a tokenizer_config.json: its template, its control tokens, its class."""
+    for name, fits, wanted in (("chat_template", _template, "a text, or a list of named ones"), ("tokenizer_class", _word, "a name"),
+                               ("added_tokens_decoder", _by_id, "an object of tokens by their ids"), *((name, _token, "a token's text") for name in _TOKENS)):
+        if name in said and not fits(said[name]):
+            raise RequestError(damaged(file, name, said[name], wanted))
+
+
+def _require_rope(rope: Mapping[str, Any], file: Path, name: str) -> None:
+    for key, value in rope.items():
+        if isinstance(value, dict):  # one for each kind of layer
+            _require_rope(value, file, f"{name}.{key}")
+        elif key in ("rope_theta", "factor", "partial_rotary_factor", "original_max_position_embeddings") and not _above_zero(value):
+            raise RequestError(damaged(file, f"{name}.{key}", value, "a number above 0"))
 
 
 def damaged(file: Path, name: str, value: Any, wanted: str) -> str:
@@ -113,3 +137,23 @@ def _words(value: Any) -> bool:
     return value is None or (isinstance(value, list) and all(isinstance(v, str) for v in value))
 
 
+def _word(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _precision(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.removeprefix("torch.") in (
+        "auto", "float64", "float32", "float16", "bfloat16", "half", "float", "double", "float8_e4m3fn", "float8_e5m2", "int8", "uint8"))
+
+
+def _template(value: Any) -> bool:
+    return value is None or isinstance(value, (str, dict)) or (isinstance(value, list) and all(isinstance(v, dict) for v in value))
+
+
+def _token(value: Any) -> bool:
+    return value is None or isinstance(value, str) or (isinstance(value, dict) and isinstance(value.get("content"), str))
+
+
+def _by_id(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and all(key.isdecimal() and isinstance(token, dict) and _token(token)
+                                                             for key, token in value.items()))

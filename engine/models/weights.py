@@ -65,7 +65,9 @@ def check(folder: Path) -> Contents:
     generation.read(folder, config)
     for name in _SIDE_FILES:
         if (folder / name).is_file():
-            json_object(folder / name)
+            said = json_object(folder / name)
+            if name != _SIDE_FILES[-1]:  # which lists tokens, by their texts
+                config_fields.require_tokenizer(said, folder / name)
     files = _weight_files(folder)
     tensors: dict[str, Tensor] = {}
     for file in files:
