@@ -15,7 +15,8 @@ from engine.models.registry import require_engine
 from engine.models.source import config, ids_by_token, spelled
 from engine.spelling import PADDING
 
-HALF_NOTE = "In {} the two greedy answers may part at near ties, since one token and a block of them are rounded differently; float32 keeps them equal."
+HALF_NOTE = ("In {} the two greedy answers may part at near ties, since one token and a block of them round differently: an extra pass decides those "
+             "within the rounding measured, which are most, not surely all. float32 leaves far less room.")
 CROSS = "Pairs whose tokenizers differ run on the Polish page (`python -m engine uag`)."
 _SHOWN = 3  # differing tokens named in a reason
 
