@@ -7,10 +7,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping
 
+from engine.decoding.clock import Load, LoadMeter
 from engine.request import Event, Step
 from engine.stamps import new_id
 from engine.trace import AnyRun
 
+LOOK = 1.0  # seconds between two looks at who uses the processor
 QUEUED, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "done", "stopped", "failed"
 SIDES = ("plain", "speculative")
 
@@ -27,6 +29,7 @@ class SideView:
     total: int
     tokens_per_second: float | None  # of the current repeat's decode; None before its first round
     decoding: bool
+    load: Load | None = None  # whose the processor was since the current repeat began to decode; None in its first second
 
 
 @dataclass(frozen=True)
@@ -75,11 +78,20 @@ class _Side:
     earlier_tokens: int = 0
     earlier_seconds: float = 0.0
     lengths: list[int] = field(default_factory=list)  # tokens of each finished repeat
+    meter: LoadMeter | None = None
+    load: Load | None = None
+    looked: float = 0.0
 
     def begin(self, repeat: int) -> None:
         self.earlier_tokens += self.tokens
         self.earlier_seconds += self.seconds
         self.repeat, self.steps, self.tokens, self.seconds, self.decoding = repeat, [], 0, 0.0, True
+        self.meter, self.load, self.looked = LoadMeter(), None, time.monotonic()
+
+    def look(self) -> None:
+        """Between two rounds, so that no clock runs."""
+        if self.meter is not None and time.monotonic() - self.looked >= LOOK:
+            self.load, self.looked = self.meter.read(), time.monotonic()
 
     def end(self) -> None:
         if self.decoding:
@@ -93,7 +105,7 @@ class _Side:
 
     def view(self) -> SideView:
         rate = self.tokens / self.seconds if self.seconds > 0 else None
-        return SideView(self.repeat, tuple(self.steps), self.tokens, self.earlier_tokens + self.tokens, rate, self.decoding)
+        return SideView(self.repeat, tuple(self.steps), self.tokens, self.earlier_tokens + self.tokens, rate, self.decoding, self.load)
 
 
 class Control:
@@ -185,6 +197,7 @@ class Job:
                 side.steps.append(event)
                 side.tokens += len(event.round.emitted)
                 side.seconds = event.round.end
+                side.look()
                 self._tokens.update(event.tokens)
                 self._side, self._repeat = event.side, event.repeat
             else:

@@ -1,7 +1,7 @@
 """Compare: verifier-only against speculative decoding, live, then as one card."""
 
 from engine.models import registry
-from ui import controls, flow, jobs, live, result, session
+from ui import again, controls, flow, jobs, live, result, session
 
 session.setup()
 session.heading("compare")
@@ -24,7 +24,12 @@ def changed(asked) -> None:
                      controls.left(made_from, shown))
 
 
-flow.page(desk, asking, live.live_html, result.show,
+def show(run) -> None:
+    again.offer(desk, run, result.drawn(run)[0]["disturbed"], controls.request_of, lambda asked: asked.prompt, controls.trouble)
+    result.show(run)
+
+
+flow.page(desk, asking, live.live_html, show,
           "Press Run: both sides answer the same prompt, one after the other, and the fate of every draft token is shown here.",
           lambda run: controls.fill(controls.request_of(run)))
 session.warm_up()

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.models import registry
-from ui import flow, jobs, promptset, session
+from ui import again, flow, jobs, promptset, session
 from ui.polish import controls, live, result, text
 from ui.session import keep, remembered
 
@@ -41,13 +41,18 @@ def leave_run() -> None:
         session.set_query(run=None, job=None)
 
 
+def show(run) -> None:
+    again.offer(desk, run, result.drawn(run)[0].disturbed, controls.request_of, lambda asked: promptset.title(asked.prompts), controls.trouble)
+    result.show(run)
+
+
 mode = st.segmented_control("View", [RUN, TEXT], key=remembered("mode", RUN, "polish"), required=True, label_visibility="collapsed", on_change=leave_run,
                             help="Run: translation strategies on a real pair. Text: how tokenizers cut a text of yours, no model needed.")
 keep("mode", prefix="polish")
 if mode == TEXT:
     st.fragment(text.show)()
 else:
-    flow.page(desk, asking, live.growing, result.show,
+    flow.page(desk, asking, live.growing, show,
               "Press Run: the verifier answers alone, then with a draft that has another tokenizer, once for each strategy and k. Every refused "
               "candidate says why.", lambda run: controls.fill(controls.request_of(run)))
 session.warm_up()

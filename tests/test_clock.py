@@ -56,7 +56,7 @@ def test_what_the_cores_did_is_split_among_this_process_others_and_nobody(monkey
     monkeypatch.setattr(clock.psutil, "cpu_times", lambda percpu: counters.pop(0))
     monkeypatch.setattr(clock.os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     monkeypatch.setattr(clock, "process_time", lambda: own.pop(0))
-    assert LoadMeter().read() == Load(own=2.0, others=7.0, idle=10.0)
+    assert LoadMeter().read() == Load(own=2.0, others=7.0, idle=10.0, cores=2)
 
 
 def test_a_busy_loop_elsewhere_is_counted_as_others():

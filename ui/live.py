@@ -63,7 +63,8 @@ p.sl{margin:0}
 def live_html(view: JobView, ahead: int = 0, seconds_ahead: float | None = None) -> str:
     """The whole live area as one piece, so that nothing in it can jump."""
     steps = {name: side.steps[-TAIL:] for name, side in view.sides.items()}
-    whole = growing(view.request, {name: side.steps for name, side in view.sides.items()}, view.tokens)
+    whole = growing(view.request, {name: side.steps for name, side in view.sides.items()}, view.tokens,
+                    {name: side.load for name, side in view.sides.items()})
     drawn = growing(view.request, steps, view.tokens)
     return (f'<div class="sl live" aria-busy="true">{_status(view, ahead, seconds_ahead)}{_bar(view)}'
             f'<p class="headline" aria-live="off">{escape(_sentence(view, whole))}</p>'

@@ -28,6 +28,7 @@ class Load:
     own: float
     others: float | None = None
     idle: float | None = None
+    cores: int = 0  # how many those are, where it is known
 
 
 class LoadMeter:
@@ -43,7 +44,7 @@ class LoadMeter:
         busy, idle, count = cores[0] - self._cores[0], cores[1] - self._cores[1], cores[2]
         if busy + idle < 5 * TICK * count or own - busy > MISFIT * (busy + idle):  # too short, or a sandbox that counts nothing
             return Load(own)
-        return Load(own, max(busy - own, 0.0), max(idle, 0.0))
+        return Load(own, max(busy - own, 0.0), max(idle, 0.0), count)
 
 
 def _cores() -> tuple[float, float, int] | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from html import escape
 
 from cache.job import JobView
+from engine.analysis.timing import trouble
 from ui import live
+from ui.grow import generation
 from ui.ribbon import ribbon_html, tokens_from
 
 
@@ -18,6 +20,9 @@ def growing(view: JobView, ahead: int = 0, seconds_ahead: float | None = None) -
     body = ribbon_html(tokens, label="The answer so far", growing=True, frame=False)
     note = f"{view.side}: {side.tokens} of at most {view.request.settings.max_tokens} tokens" + (
         f" · {side.tokens_per_second:.1f} tok/s" if side.tokens_per_second else "")
+    so_far = generation(view.side, [step.round for step in side.steps], load=side.load)
+    if why := trouble(so_far.timings[0], side.load.cores if side.load else 0, so_far.rounds):
+        note += f" · disturbed: {why}"
     return live.progress_html(view, ahead, seconds_ahead, f'<p class="quiet num">{escape(note)}</p><div class="tail">{body}</div>{_kept(view)}')
 
 
