@@ -97,6 +97,9 @@ def slowly(attention: np.ndarray, structural, windows=None, layers=None, heads=N
         mad = statistics.median(abs(v - median) for v in logs)
         return (value - median) / (1.4826 * mad) if mad > 1e-6 else None
 
+    def within(x, those):  # a trend is not drawn on beyond the keys it comes from
+        return min(max(x, min(those)), max(those)) if those else x
+
     def narrow(key):
         others = [k for k in base if k != key]
         as_many = [k for k in base if queries[k] >= queries[key]]
@@ -104,21 +107,21 @@ def slowly(attention: np.ndarray, structural, windows=None, layers=None, heads=N
             n = queries[key]
             tilt = slowly_tilted([place[k] for k in as_many], [math.log(mean_over(k, n)) for k in as_many], least)
             logs = [math.log(mean_over(k, n)) - tilt * place[k] for k in as_many if k != key]
-            return z(math.log(mean_over(key, n)) - tilt * place[key], logs, least)
+            return z(math.log(mean_over(key, n)) - tilt * within(place[key], [place[k] for k in as_many]), logs, least)
         few = [k for k in others if queries[k] >= queries[key]]
         if len(few) < enough:
             few = sorted(others, key=lambda k: -queries[k])[:enough]
         both = [min(queries[k], queries[key], w - 1) for k in few]
         logs = [math.log(mean_over(k, m)) - math.log(mean_over(key, m)) for k, m in zip(few, both)]
         tilt = slowly_tilted([place[k] for k in few], logs, least)
-        return z(0.0, [v - tilt * (place[k] - place[key]) for k, v in zip(few, logs)], least)
+        return z(-tilt * within(place[key], [place[k] for k in few]), [v - tilt * place[k] for k, v in zip(few, logs)], least)
 
     plain = [z(math.log(received[key]), [math.log(received[k]) for k in base], 3) for key in range(length)]
     wide = [k for k in base if queries[k] >= w]
     tilt = slowly_tilted([math.log(queries[k]) for k in wide], [math.log(received[k]) for k in wide], least)
 
     def flat(key):
-        return math.log(received[key]) - tilt * math.log(queries[key])
+        return math.log(received[key]) - tilt * within(math.log(queries[key]), [math.log(queries[k]) for k in wide])
 
     corrected = [z(flat(key), [flat(k) for k in wide], least) if queries[key] >= w and len(wide) >= enough else narrow(key) for key in range(length)]
     return received, plain, corrected

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.attention.null import DEFAULT_THRESHOLD
-from engine.attention.statistics import LEAST, W, Selection, by_head, by_layer, queries, select, sinks, slope, z_scores
+from engine.attention.statistics import LEAST, W, Selection, by_head, by_layer, queries, select, sinks, slope, without_trend, z_scores
 from engine.errors import RequestError
 from engine.trace import Sums
 from tests.attentions import noisy, normalised, planted, random_attention, recency, slowly, sums_of
@@ -39,7 +39,8 @@ def scored(attention: np.ndarray, structural=(), windows=None, exclude: bool = T
 
 def same(mine: np.ndarray, slow: list[float | None], within: float = 1e-4) -> None:
     assert [bool(np.isnan(v)) for v in mine] == [v is None for v in slow]
-    assert np.nanmax(np.abs(mine - np.array([math.nan if v is None else v for v in slow])), initial=0) < within
+    theirs = np.array([math.nan if v is None else v for v in slow])
+    assert np.nanmax(np.abs(mine - theirs) / np.maximum(1, np.abs(theirs)), initial=0) < within
 
 
 def test_golden_z_of_six_keys():
@@ -133,8 +134,8 @@ def test_the_plain_mean_calls_the_tail_a_sink_where_the_corrected_does_not():
 @settings(max_examples=10)
 @given(length=st.integers(150, 500), seed=st.integers(0, 999), data=st.data(), pattern=PATTERNS)
 def test_two_planted_sinks_are_found_and_nothing_else_also_near_the_end(length, seed, data, pattern):
-    first = data.draw(st.integers(10, length - 5))
-    second = data.draw(st.integers(length - 60, length - 5).filter(lambda k: k != first))
+    first = data.draw(st.integers(10, length - 20))  # later, a dozen queries cannot always tell it from a token that looks at itself
+    second = data.draw(st.integers(length - 60, length - 20).filter(lambda k: k != first))
     attention = planted(noisy(recency(length, **pattern), 0.25, seed), [first, second], 0.4)
     assert set(np.flatnonzero(sinks(scored(attention, [0]), 5))) == {0, first, second}
 
@@ -204,6 +205,16 @@ def test_the_median_of_an_even_number_is_the_midpoint():
     scores = z_scores(*flat(0.9 * np.exp([0, -6, -5, -3, -2]), [0]))
     assert np.allclose(scores.z, [1.7986, -0.8993, -0.4497, 0.4497, 0.8993], atol=5e-5)
     assert scores.median == pytest.approx(math.log(0.9) - 4) and scores.scaled_mad == pytest.approx(1.4826 * 1.5)
+
+
+def test_a_trend_is_not_drawn_on_beyond_the_text():
+    """Template tokens before the text are judged at its nearest end: they would get any score by a slope drawn on to position 0."""
+    attention = planted(noisy(recency(300), 0.3), [0], 0.4)
+    scores = scored(attention, range(40))
+    assert scores.z_corrected[0] > 5 and np.abs(scores.z_corrected[1:40]).max() < 4
+    x, y = np.log(np.arange(1, 200.0)), -0.5 * np.log(np.arange(1, 200.0))
+    flat = without_trend(y, x, np.arange(40, 199))
+    assert np.allclose(flat[40:], flat[40], atol=1e-9) and flat[0] == pytest.approx(y[0] + 0.5 * x[40])
 
 
 @pytest.mark.parametrize("tilt", [-2.0, 0.0, 0.7])

@@ -16,7 +16,7 @@ It has the same form, with what is compared made comparable. W = 64.
 
 A trend is the slope of Tukey's resistant line (Exploratory Data Analysis, 1977, ch. 5): the range of x cut into thirds, the slope
 from the medians of the outer two; 0 where one holds fewer than `LEAST` keys or x spans less than `SPAN`. It is taken from the
-keys that are compared with, so it asks for nothing but the run's own sums. A layer with a window w counts min(n, w) queries.
+keys that are compared with, so it asks for nothing but the run's own sums, and is not drawn on beyond them. A layer with a window w counts min(n, w) queries.
 
 In arrays NaN stands for "undefined"; `Scores` says why for each position. Nothing here is ever infinite.
 """
@@ -103,8 +103,8 @@ def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: 
     seen = selection.queries
     wide = seen >= W
     if (wide & base).sum() >= (LEAST if selection.recent is None else ENOUGH):
-        within, x = np.flatnonzero(wide & base), np.log(seen)
-        flat = logs - slope(x[within], logs[within]) * x
+        within = np.flatnonzero(wide & base)
+        flat = without_trend(logs, np.log(seen), within)
         take(np.flatnonzero(wide), _against(flat[wide], flat[within], f"{whose} seen by {W} queries or more"))
         seen = np.where(wide, 0, seen)  # done
     if selection.recent is None:
@@ -119,12 +119,21 @@ def _corrected(selection: Selection, logs: np.ndarray, base: np.ndarray, whose: 
             for j in keys:
                 take(np.array([j]), _pair_by_pair(j, recent, selection.queries, base, place, f"other {whose}"))
             continue
-        flat = recent[n - 1] - slope(place[counted], recent[n - 1, counted]) * place
+        flat = without_trend(recent[n - 1], place, counted)
         told = f"other {whose} seen by {n} {'query' if n == 1 else 'queries'} or more"
         outside, inside = keys[~base[keys]], keys[base[keys]]
         take(outside, _against(flat[outside], flat[counted], told))
         take(inside, _against_the_others(flat[counted], np.searchsorted(counted, inside), told))
     return z, excess, why
+
+
+def without_trend(y: np.ndarray, x: np.ndarray, population: np.ndarray) -> np.ndarray:
+    """y less the trend over x of the keys in `population`. A key beyond them (a template's token before the text) gets that of their
+    nearest end: how the trend goes on there is not known."""
+    if not len(population):
+        return y
+    among = x[population]
+    return y - slope(among, y[population]) * np.clip(x, among.min(), among.max())
 
 
 def slope(x: np.ndarray, y: np.ndarray) -> float:
@@ -147,8 +156,8 @@ def _pair_by_pair(j: int, recent: np.ndarray, queries: np.ndarray, base: np.ndar
     both = np.minimum(np.minimum(queries[as_many], queries[j]), len(recent)) - 1
     with np.errstate(invalid="ignore"):
         above = recent[both, as_many] - recent[both, j]
-        above = above - slope(place[as_many], above) * (place[as_many] - place[j]) if len(above) else above
-    return _against(np.zeros(1), above, told)
+        flat = without_trend(np.append(above, 0.0), np.append(place[as_many], place[j]), np.arange(len(above)))
+    return _against(flat[-1:], flat[:-1], told)
 
 
 def _against(logs: np.ndarray, population: np.ndarray, told: str) -> tuple[np.ndarray, np.ndarray, str | None]:
