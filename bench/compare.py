@@ -23,6 +23,7 @@ import transformers
 
 from bench.peers import PeerDraft
 from bench.prompts import ALL, STRUCTURED
+from bench.quiet import Watch
 from engine import prompts
 from engine.decoding.compare import drafter_for
 from engine.decoding.frame import drain
@@ -58,6 +59,7 @@ def main() -> None:
             "ours speculative": lambda q: ours(verifier, draft, q, settings),
             "peer assisted": lambda q: peer(verifier, peer_draft, q, settings),
         }
+        watch = Watch()
         rates = measure(modes, chosen, a.repeats, name)
         found[name] = {
             "tokens per second": {m: statistics.median(r["rate"] for r in rows) for m, rows in rates.items()},
@@ -71,9 +73,12 @@ def main() -> None:
             same = [x["ids"] == y["ids"] for x, y in zip(rates["ours plain"], rates["peer plain"])]
             found[name]["ids equal generate's"] = f"{sum(same)} of {len(same)}"
         report(name, found[name])
+        found[name]["timing"] = watch.say()
+        watch = Watch()
         best = best_gamma(verifier, draft, settings, a)
         found[name]["structured, best gamma"] = best
         print(f"  speculative / plain on structured prompts by γ: {', '.join(f'{g}: {v:.2f}×' for g, v in best.items())}", flush=True)
+        found[name]["best gamma timing"] = watch.say()
     found["resident GB"] = psutil.Process().memory_info().rss / 1e9
     print(f"resident memory with both models: {found['resident GB']:.2f} GB ({verifier.facts.dtype}, {found['threads']} threads)")
     if a.json:

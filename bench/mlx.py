@@ -21,6 +21,7 @@ from mlx_lm.generate import generate_step, speculative_generate_step
 
 from bench.compare import measure, ours, spread
 from bench.prompts import ALL
+from bench.quiet import Watch, words
 from engine import prompts
 from engine.models import registry
 from engine.models.mlx_copy_head import mixed
@@ -65,7 +66,9 @@ def main() -> None:
         "mlx-lm speculative": lambda q: timed(verifier, settings, speculative_generate_step(
             mx.array(q.ids), network, peer_draft, num_draft_tokens=a.gamma, max_tokens=a.tokens), q),
     }
+    watch = Watch()
     rates = measure(modes, [prompts.build(verifier.vocabulary, text) for text in ALL[: a.prompts]], a.repeats, "greedy")
+    timing = watch.found()
     pairs = list(zip(rates["ours plain"], rates["mlx-lm plain"]))
     found = {
         "dtype": verifier.facts.dtype, "device": verifier.facts.device, "mlx": verifier.facts.backend_version, "gamma": a.gamma,
@@ -81,6 +84,8 @@ def main() -> None:
     }
     for key, value in found.items():
         print(f"{key}: {value}")
+    found["timing"] = timing
+    print(words(timing))
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump(found, f, indent=1)

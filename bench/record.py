@@ -45,7 +45,10 @@ def main() -> None:
     for kind in kinds:
         began = perf_counter()
         try:
-            text = as_text(made(requests(a)[kind]))
+            run = made(requests(a)[kind])
+            if why := disturbed(run):
+                raise RequestError(f"{why} What was recorded before is kept; record on an idle machine.")
+            text = as_text(run)
             recorded.FOLDER.mkdir(exist_ok=True)
             write_atomic(recorded.path(kind), text)
         except RequestError as e:
@@ -78,6 +81,13 @@ def made(asked: CompareRequest | SinksRequest | UagRequest | EntropyRequest) -> 
     if not done or done[-1].status != "done":
         raise RequestError("The run did not come to its end, so the one recorded before is kept.")
     return done[-1]
+
+
+def disturbed(run: AnyRun) -> str | None:
+    """One sentence if its times are no result. Runs without speeds have none to disturb."""
+    from engine.analysis import metrics, uag
+
+    return metrics.metrics(run)["disturbed"] if run.kind == "compare" else uag.figures(run).disturbed if run.kind == "uag" else None
 
 
 def as_text(run: AnyRun) -> str:

@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 
 from bench.prompts import ALL
+from bench.quiet import Watch, words
 
 MODEL = "bundled:smollm2-135m"
 
@@ -63,6 +64,9 @@ def main() -> None:
             print(line + f" {ours['resident_bytes'] / 1e9:>6.2f} GB {row.get('difference', float('nan')):>10.1e}", flush=True)
             print(f"        over the prefill {(ours['extra_bytes'] - row['prefill']['extra_bytes']) / 1e6:,.0f} MB, forecast "
                   f"{ours['forecast_bytes'] / 1e6:,.0f} MB; one redraw {ours['redraw_seconds'] * 1000:,.0f} ms", flush=True)
+        for kind, of in row.items():
+            if isinstance(of, dict):
+                print(f"        {kind}: {words(of['timing'])}", flush=True)
     if a.json:
         Path(a.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
 
@@ -91,7 +95,7 @@ def measure(a: argparse.Namespace) -> None:
         ids += model.vocabulary.encode("\n\n".join(ALL[(len(ids) // 100) % len(ALL):] + ALL))
     ids, read = ids[: a.tokens[0]], MEASURES[a.measure]
     model.attention(ids[:32])
-    resident = psutil.Process().memory_info().rss
+    resident, watch = psutil.Process().memory_info().rss, Watch()
     with measure_peak() as peak:
         kept, first = timed(read, model, ids)
     found = {"extra_bytes": peak.extra_bytes, "resident_bytes": resident + peak.extra_bytes, "seconds": first[0], "cpu_seconds": first[1]}
@@ -103,6 +107,7 @@ def measure(a: argparse.Namespace) -> None:
             found[clock] = statistics.median(with_sums[at] for _, with_sums in turns)
             found["prefill_" + clock] = statistics.median(plain[at] for plain, _ in turns)
             found["times_prefill_" + clock] = statistics.median(with_sums[at] / plain[at] for plain, with_sums in turns)
+    found["timing"] = watch.found()
     if kept is not None:
         np.save(Path(a.into) / f"{a.measure}.npy", kept)
     print(json.dumps(found))

@@ -23,6 +23,7 @@ import time
 import torch
 import transformers
 
+from bench.quiet import Watch, words
 from engine import prompts
 from engine.decoding.frame import drain
 from engine.decoding.cross import CrossDrafter
@@ -61,18 +62,22 @@ def main() -> None:
                  "peer": lambda both: peer(verifier, draft, both[0], settings)}
         for mode in modes.values():  # warm-up
             mode(chosen[0])
-        rows: dict[str, list[dict]] = {m: [] for m in modes}
+        rows, watch = {m: [] for m in modes}, Watch()
         order = itertools.cycle([list(modes), list(modes)[::-1]])
         for i, both in enumerate(chosen):
             for m in next(order):
                 rows[m].append(modes[m](both))
             print(f"\rk = {k}: {i + 1} of {len(chosen)}", end="", file=sys.stderr, flush=True)
         print("\r", end="", file=sys.stderr)
-        found[f"k={k}"] = report(k, rows)
+        timing = watch.found()
+        found[f"k={k}"] = report(k, rows) | {"timing": timing}
+        print(f"  {words(timing)}", flush=True)
+    watch = Watch()
     found["translation"] = {k: at_length(made, texts, a.committed, k) for k in a.k}
     for k, t in found["translation"].items():
         print(f"k = {k}, from {t['committed']:,} committed tokens on: {t['share']:.2%} of decode time between the two tokenizers "
               f"({1e6 * t['seconds'] / t['rounds']:.0f} µs a round of {1e3 * t['decode'] / t['rounds']:.1f} ms), {t['tokens']} tokens")
+    found["translation timing"] = watch.say()
     if a.json:
         with open(a.json, "w", encoding="utf-8") as f:
             json.dump(found, f, indent=1)

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.quiet import Watch
 from engine.analysis.metrics import metrics
 from engine.analysis.timing import Passes, most, passes_of, restlessness, spent, trouble, typical
+from engine.decoding.clock import Load, LoadMeter
 from engine.trace import Generation, Machine, Round, Run, Timing, from_json, to_json
 from tests.sample import sample_run
 
@@ -201,6 +203,24 @@ def test_figures_that_contradict_each_other_are_no_result():
     assert m["disturbed"] and "0.20 of a pass over one" in m["disturbed"]
     assert m["speedup"] is m["speedup_range"] is m["ceiling"] is m["pass_cost"] is None
     assert m["sentence"].startswith("The timing was disturbed") and "×" not in m["sentence"]
+
+
+@pytest.mark.parametrize("load, said, disturbed", [
+    (Load(5.0, 0.4, 4.6, 2), "not disturbed: other programs used 0.1 of 2 cores", False),
+    (Load(5.0, 5.0, 0.0, 2), "DISTURBED: other programs used 1.0 of 2 cores. These figures are no result; measure again on an idle machine.", True),
+    (Load(5.0), "whether other programs disturbed this is not known: the system does not count processor time by core", False)])
+def test_a_benchmark_says_whether_it_had_the_machine_for_itself(monkeypatch, capsys, load, said, disturbed):
+    monkeypatch.setattr(LoadMeter, "read", lambda self: load)
+    found = Watch().say()
+    assert capsys.readouterr().out == said + "\n" and bool(found["disturbed"]) == disturbed and json.dumps(found)
+
+
+def test_a_disturbed_run_is_not_recorded():
+    from bench.record import disturbed
+    run = quiet_run()
+    assert disturbed(run) is None
+    hit = replace(run.plain.timings[0], processor_seconds=1.0, others_seconds=3.0, idle_seconds=0.0)
+    assert "other programs used 1.5 of 2 cores" in disturbed(replace(run, plain=replace(run.plain, timings=(hit,))))
 
 
 # --------------------------------------------------------------------------------------------------------------- old runs

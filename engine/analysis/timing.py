@@ -118,17 +118,24 @@ def restlessness(p: Passes) -> float | None:
     return median(steps) if len(steps) >= STEPS else None
 
 
+def crowd(own: float | None, others: float | None, idle: float | None, cores: int) -> str | None:
+    """What other programs did, if they took cores from this process, as the end of a sentence: more than a quarter of them, while
+    less than a quarter was idle. Arguments are processor seconds; None is "not counted"."""
+    if not cores or own is None or others is None or idle is None:
+        return None
+    whole = own + others + idle
+    if whole > 0 and others > CROWDED * whole and idle < FREE * whole:
+        return f"other programs used {others / whole * cores:.1f} of {cores} core{'' if cores == 1 else 's'}"
+    return None
+
+
 def trouble(timing: Timing, cores: int, rounds: Sequence[Round] = ()) -> str | None:
     """What disturbed this decode, as the end of a sentence; None if nothing is known to have.
 
-    Others that use more than a quarter of the cores, while less than a quarter is idle, take them from the run. A spread of
-    equal passes shows the rest: a busy accelerator, a throttled or shared processor.
+    Others on its cores; else a spread of equal passes, which shows what no counter does: a busy accelerator, a throttled processor.
     """
-    own, others, idle = timing.processor_seconds, timing.others_seconds, timing.idle_seconds
-    if cores and own is not None and others is not None and idle is not None:
-        whole = own + others + idle
-        if whole > 0 and others > CROWDED * whole and idle < FREE * whole:
-            return f"other programs used {others / whole * cores:.1f} of {cores} core{'' if cores == 1 else 's'}"
+    if why := crowd(timing.processor_seconds, timing.others_seconds, timing.idle_seconds, cores):
+        return why
     p = passes_of(timing, rounds)
     restless = restlessness(p) if p else None
     if restless is not None and restless > RESTLESS:
