@@ -4,11 +4,12 @@ import streamlit as st
 
 from engine.models import registry
 from ui import again, flow, jobs, promptset, session
-from ui.polish import controls, live, result, text
+from ui.polish import card, controls, live, result, text
 from ui.session import keep, remembered
 
 session.setup()
 session.heading("polish")
+session.draw(f"<style>{card.CSS}{live.CSS}</style>")
 desk = jobs.Desk("polish")
 TEXT, RUN = "Text", "Run"
 

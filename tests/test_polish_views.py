@@ -11,14 +11,17 @@ import zipfile
 
 import pytest
 
+from cache.job import Job
 from engine.alignment import align
 from engine.analysis.uag import figures
 from engine.models import cross_pairs as presets
+from engine.request import Stage, Step
 from engine.trace import Prompt, UagItem, from_json
 from engine.trace.uag import CAUSES
 from tests import toys
-from tests.sample_uag import sample_uag
-from ui.polish import charts, controls, stepper
+from tests.sample_uag import answer, sample_uag
+from ui.card import share
+from ui.polish import charts, controls, live, stepper
 from ui.polish.card import caption, card_html
 from ui.polish.takeaway import takeaway
 from ui.polish.text import headline
@@ -137,11 +140,6 @@ def test_a_lone_tokenizer_says_how_many_tokens_it_makes():
 
 
 def test_a_run_on_its_way_shows_the_answer_and_what_was_kept(run):
-    from cache.job import Job
-    from engine.request import Stage, Step
-    from tests.sample_uag import answer
-    from ui.polish import live
-
     job = Job(controls.request_of(run), lambda control: iter(()), "title", None, {})
     job.start()
     assert "Reading" in live.growing((job.hear(Stage("Reading", done=0.1)), job.snapshot())[1])
@@ -150,7 +148,26 @@ def test_a_run_on_its_way_shows_the_answer_and_what_was_kept(run):
         job.hear(Step("context k=4", 1, one, run.tokens))
     html = live.growing(job.snapshot())
     kept, sent = sum(r.accepted for r in made.rounds), sum(len(r.proposed) for r in made.rounds)
-    assert f"context k=4 {kept} of {sent}" in html and f"{len(made.ids)} of at most" in html and "<script" not in html
+    assert f"{kept} of {sent} kept" in html and f"{len(made.ids)} of at most" in html and "<script" not in html
+    assert f"So far context at k = 4 keeps most of its candidates: {share(kept / sent)} of {sent}." in html
+    refused = [r for r in made.rounds if r.cause]
+    assert f"{len(refused)} refused" in html and html.count("Last: ") == 1 and f"↻: {refused[-1].cause}</p>" in html
+    assert html.count("not begun yet") == len(run.strategies) * len(run.ks)  # the verifier alone too, but for the one that goes
+
+
+def test_the_answers_of_all_ways_stay_on_screen_while_the_next_one_is_written(run):
+    job = Job(controls.request_of(run), lambda control: iter(()), "title", None, {})
+    job.start()
+    shown = {}
+    for name, strategy, k in (("plain", None, 0), ("naive k=2", "naive", 2), ("context k=4", "context", 4)):
+        job.hear(Stage(name, name))
+        for one in answer(random.Random(k), strategy, k or 1).rounds:
+            job.hear(Step(name, 1, one, run.tokens))
+            html = live.growing(job.snapshot())
+            shown[name] = html.count('class="t ')
+    assert shown["plain"] < shown["naive k=2"] < shown["context k=4"]
+    assert html.count('class="cell now"') == 1 and "So far" in html
+
 
 
 def counted(joules, machine="", **timing):

@@ -15,6 +15,7 @@ A boundary that touches such a letter is a diacritic boundary and is not counted
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Generator
 
 from engine.diacritics import letters
 from engine.tokens import Vocabulary
@@ -25,19 +26,40 @@ NEAR_TIE = 0.05  # of probability (raw softmax), between the verifier's best and
 LOOK_BACK = 16  # bytes of the text before a candidate that may belong to a letter at its beginning
 
 
+class Causes:
+    """Gives each round of one answer its cause, in the order in which they were decoded. It needs the round's `gap`."""
+
+    def __init__(self, verifier: Vocabulary, draft: Vocabulary):
+        self.verifier, self.draft, self._behind = verifier, draft, b""
+
+    def of(self, r: Round) -> Round:
+        """The round with its cause, if a candidate was refused in it."""
+        made = replace(r, cause=cause(r, r.gap, self._behind, self.verifier, self.draft)) if r.closing == CORRECTION else r
+        self._behind = (self._behind + b"".join(map(self.verifier.bytes_of, r.emitted)))[-LOOK_BACK:]
+        return made
+
+
+def as_judged(rounds: Generator[Round, None, Generation], verifier: Vocabulary, draft: Vocabulary) -> Generator[Round, None, Generation]:
+    """Pass rounds on as they are decoded, each with its cause; returns the generation."""
+    causes = Causes(verifier, draft)
+    while True:
+        try:
+            r = next(rounds)
+        except StopIteration as end:
+            return end.value
+        yield causes.of(r)
+
+
 def explained(answer: Generation, verifier: Vocabulary, draft: Vocabulary) -> Generation:
-    """The answer with `cause` and `gap` of every round in which a candidate was refused; `gap` needs `answer.top`."""
-    rounds, at, behind = [], 0, b""
+    """The answer with `cause` and `gap` of every round in which a candidate was refused; a round that lacks its gap has it from
+    `answer.top`."""
+    rounds, at, causes = [], 0, Causes(verifier, draft)
     for r in answer.rounds:
-        place = at + r.accepted
-        if r.closing == CORRECTION:
-            best = answer.top[place] if place < len(answer.top) else ()
-            gap = best[0][1] - best[1][1] if len(best) > 1 else None
-            rounds.append(replace(r, gap=gap, cause=cause(r, gap, behind, verifier, draft)))
-        else:
-            rounds.append(r)
+        best = answer.top[at + r.accepted] if at + r.accepted < len(answer.top) else ()
+        if r.closing == CORRECTION and r.gap is None and len(best) > 1:
+            r = replace(r, gap=best[0][1] - best[1][1])
+        rounds.append(causes.of(r))
         at += len(r.emitted)
-        behind = (behind + b"".join(map(verifier.bytes_of, r.emitted)))[-LOOK_BACK:]
     return replace(answer, rounds=tuple(rounds))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Mapping
 
 from engine import stamps
 from engine.analysis.metrics import NO_ENERGY
@@ -120,14 +121,21 @@ def beside(row: Row) -> list[str]:
 
 
 def why_html(row: Row) -> str:
-    """The causes of this cell's refusals as one bar."""
+    """The causes of this cell's refusals as one bar, and in words."""
     if not row.refused:
         return ""
-    said = ", ".join(f"{cause} {row.causes[cause]}" for cause in CAUSES)
-    parts = "".join(f'<i class="{LETTER[c]}" style="width:{100 * row.causes[c] / row.refused:.2f}%"></i>' for c in CAUSES if row.causes[c])
-    counts = ", ".join(f"{row.causes[cause]:,} {SHORT[cause]}" for cause in CAUSES if row.causes[cause])
-    return (f'<div class="why" role="img" title="{escape(said)}" aria-label="{row.refused} refusals: {escape(said)}">{parts}</div>'
-            f'<small class="wrap">{row.refused:,} refused: {counts}</small>')
+    return f'{bar_html(row.causes)}<small class="wrap">{row.refused:,} refused: {counts_words(row.causes)}</small>'
+
+
+def bar_html(causes: Mapping[str, int]) -> str:
+    """Counts of causes as one bar."""
+    total, said = sum(causes.values()), ", ".join(f"{cause} {causes.get(cause, 0)}" for cause in CAUSES)
+    parts = "".join(f'<i class="{LETTER[c]}" style="width:{100 * causes[c] / total:.2f}%"></i>' for c in CAUSES if causes.get(c))
+    return f'<div class="why" role="img" title="{escape(said)}" aria-label="{total} refusals: {escape(said)}">{parts}</div>'
+
+
+def counts_words(causes: Mapping[str, int]) -> str:
+    return ", ".join(f"{causes[cause]:,} {SHORT[cause]}" for cause in CAUSES if causes.get(cause))
 
 
 def causes_html(f: Figures) -> str:
