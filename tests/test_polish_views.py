@@ -148,7 +148,7 @@ def test_a_run_on_its_way_shows_the_answer_and_what_was_kept(run):
         job.hear(Step("context k=4", 1, one, run.tokens))
     html = live.growing(job.snapshot())
     kept, sent = sum(r.accepted for r in made.rounds), sum(len(r.proposed) for r in made.rounds)
-    assert f"{kept} of {sent} kept" in html and f"{len(made.ids)} of at most" in html and "<script" not in html
+    assert f"{kept} of {sent} kept" in html and f"{len(made.ids)} of {run.settings.max_tokens} tokens" in html and "<script" not in html
     assert f"So far context at k = 4 keeps most of its candidates: {share(kept / sent)} of {sent}." in html
     refused = [r for r in made.rounds if r.cause]
     assert f"{len(refused)} refused" in html and html.count("Last: ") == 1 and f"↻: {refused[-1].cause}</p>" in html

@@ -24,7 +24,7 @@ CSS = """
 .sl .way .cell{display:grid;gap:4px;min-width:0;padding:0;border:0;font-size:12px} .sl .way .cell b{display:inline;color:var(--ink);font-weight:600;margin:0}
 .sl .way .tail{--reserved:6.4em} .sl .way .now .tail{border-color:var(--accent)} .sl .way .one .tail{--reserved:4.6em}
 .sl.live .disturbed{font-size:13px;min-height:1.45em}
-.sl .way .tokens{padding:4px 7px} .sl .refused{min-height:4.6em} .sl .refused p{overflow-wrap:anywhere}
+.sl .way .tokens{padding:4px 7px} .sl .way :is(.cell p,.refused){font-size:12px;line-height:1.45} .sl .refused{min-height:5.2em} .sl .refused p{overflow-wrap:anywhere}
 @media (max-width:640px){.sl .way{grid-template-columns:1fr}}
 """
 
@@ -81,7 +81,7 @@ def _way(view: JobView, name: str, title: str) -> str:
 def _note(view: JobView, side: SideView, name: str) -> str:
     sent = sum(len(s.round.proposed) for s in side.steps)
     words = [f"{sum(s.round.accepted for s in side.steps)} of {sent} kept"] if name != PLAIN else []
-    words.append(f"{side.tokens} of at most {view.request.settings.max_tokens} tokens")
+    words.append(f"{side.tokens} of {view.request.settings.max_tokens} tokens")
     words += [f"{side.tokens_per_second:.1f} tok/s"] if side.tokens_per_second else []
     words += [f"repeat {side.repeat} of {view.repeats}"] if view.repeats > 1 else []
     return " · ".join(words)
