@@ -91,8 +91,20 @@ def page(chromium, server):
     context.close()
 
 
+def unfold(page) -> None:
+    """Have the controls on screen: they are folded away while there is a result, be it a recorded one."""
+    page.get_by_role("button", name="Settings", exact=True).wait_for()
+    page.locator(".sl.folded, .sl.unfolded").first.wait_for(state="attached")
+    if page.locator(".sl.folded").count():
+        page.get_by_role("button", name="Settings", exact=True).click()
+        page.locator(".sl.folded").wait_for(state="detached")
+
+
 def press_run(page) -> None:
+    """Press Run, and wait until the result that was on screen before, if there was one, is gone or an error is said."""
+    page.evaluate("document.querySelector('.sl.card')?.setAttribute('data-before', '')")
     page.get_by_role("button", name="Run", exact=False).and_(page.locator("[data-testid=stBaseButton-primary]")).click()
+    page.wait_for_function("!document.querySelector('.sl.card[data-before]') || document.querySelector('.sl-say-error')")
 
 
 def fits_the_screen_in(page, scheme: str) -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import PATIENCE, chromium, complaints, fits_the_screen_in, newest, page, press_run, server  # noqa: F401
+from tests.browser import PATIENCE, chromium, complaints, fits_the_screen_in, newest, page, press_run, server, unfold  # noqa: F401
 
 pytestmark = pytest.mark.browser
 
 
 def compare(page, server, tokens: int = 24, **query) -> None:
     page.goto(f"{server.url}/compare" + ("?" + "&".join(f"{k}={v}" for k, v in query.items()) if query else ""))
-    box = page.get_by_label("Tokens", exact=True)
+    unfold(page)
+    box = page.get_by_role("spinbutton", name="Tokens", exact=True)
     box.wait_for()
     if not query:
         box.fill(str(tokens))
@@ -102,6 +103,7 @@ def test_page_switch_reload_and_a_second_tab_leave_a_run_alone(page, server):
 def test_one_run_is_one_step_back_and_an_address_shows_the_run_it_names(page, server):
     def ran(prompt: str) -> tuple[str, str, int]:
         before = page.url
+        unfold(page)
         page.get_by_label("Prompt", exact=True).fill(prompt)
         press_run(page)
         page.wait_for_function("url => location.href !== url", arg=before)

@@ -6,18 +6,19 @@ import re
 
 import pytest
 
-from tests.browser import PATIENCE, chromium, complaints, fits_the_screen_in, page, press_run, server  # noqa: F401
+from tests.browser import PATIENCE, chromium, complaints, fits_the_screen_in, page, press_run, server, unfold  # noqa: F401
 
 pytestmark = pytest.mark.browser
 
 
 def ask(page, server, where: str, prompt: str, tokens: int | None = None) -> None:  # noqa: F811
     page.goto(f"{server.url}/{where}")
+    unfold(page)
     box = page.get_by_label("Prompt", exact=True)
     box.wait_for()
     if tokens is not None:
-        page.get_by_label("Tokens", exact=True).fill(str(tokens))
-        page.get_by_label("Tokens", exact=True).press("Enter")
+        page.get_by_role("spinbutton", name="Tokens", exact=True).fill(str(tokens))
+        page.get_by_role("spinbutton", name="Tokens", exact=True).press("Enter")
     box.fill(prompt)
     press_run(page)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.browser import chromium, complaints, page, press_run, server  # noqa: F401
+from tests.browser import chromium, complaints, page, press_run, server, unfold  # noqa: F401
 
 pytestmark = pytest.mark.browser
 
@@ -19,7 +19,8 @@ def choose_mlx(page, popover: str) -> None:  # noqa: F811
 
 def test_a_comparison_on_mlx_ends_in_a_card_that_says_so(page, server):  # noqa: F811
     page.goto(f"{server.url}/compare")
-    box = page.get_by_label("Tokens", exact=True)
+    unfold(page)
+    box = page.get_by_role("spinbutton", name="Tokens", exact=True)
     box.fill("16")
     box.press("Enter")
     choose_mlx(page, "More settings")
@@ -40,6 +41,7 @@ def test_a_comparison_on_mlx_ends_in_a_card_that_says_so(page, server):  # noqa:
 
 def test_a_reading_on_mlx_ends_in_a_card_that_says_so(page, server):  # noqa: F811
     page.goto(f"{server.url}/sinks")
+    unfold(page)
     page.get_by_label("Prompt", exact=True).fill("The lighthouse keeper counted the ships every evening.")
     choose_mlx(page, "System, raw, device")
     press_run(page)

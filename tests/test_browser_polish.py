@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.browser import PATIENCE, chromium, complaints, fits_the_screen_in, page, press_run, server  # noqa: F401
+from tests.browser import PATIENCE, chromium, complaints, fits_the_screen_in, page, press_run, server, unfold  # noqa: F401
 
 pytestmark = pytest.mark.browser
 
@@ -18,9 +18,8 @@ def run(chromium, server) -> str:  # noqa: F811
     one = chromium.new_page()
     one.set_default_timeout(PATIENCE)
     one.goto(f"{server.url}/polish")
-    one.locator(".sl.lanes .flow").wait_for()
-    one.get_by_role("radio", name="Run", exact=True).click()
-    tokens = one.get_by_label("Tokens", exact=True)
+    unfold(one)
+    tokens = one.get_by_role("spinbutton", name="Tokens", exact=True)
     tokens.fill("8")
     tokens.press("Enter")
     for k in ("4", "6"):
@@ -34,6 +33,12 @@ def run(chromium, server) -> str:  # noqa: F811
     return made
 
 
+def text_view(page, server) -> None:  # noqa: F811
+    page.goto(f"{server.url}/polish")
+    page.get_by_role("radio", name="Text", exact=True).click()
+    page.locator(".sl.lanes .flow").wait_for()
+
+
 @pytest.fixture
 def opened(page, server, run):  # noqa: F811
     page.goto(f"{server.url}/polish?run={run}")
@@ -43,8 +48,7 @@ def opened(page, server, run):  # noqa: F811
 
 
 def test_the_lanes_follow_the_text_and_nothing_in_it_is_obeyed(page, server):  # noqa: F811
-    page.goto(f"{server.url}/polish")
-    page.locator(".sl.lanes .flow").wait_for()
+    text_view(page, server)
     text = "Zaz\u0307o\u0301łć <script>window.hit=1</script><img src=x onerror='window.hit=1'> 😀\tgęś"
     box = page.locator("textarea")
     box.fill(text)
@@ -60,8 +64,7 @@ def test_the_lanes_follow_the_text_and_nothing_in_it_is_obeyed(page, server):  #
 
 
 def test_an_unknown_tokenizer_is_one_sentence_and_the_others_are_drawn(page, server):  # noqa: F811
-    page.goto(f"{server.url}/polish")
-    page.locator(".sl.lanes .flow").wait_for()
+    text_view(page, server)
     box = page.get_by_role("combobox", name="Tokenizers")
     box.fill("/tokenizers/there-is-none")
     box.press("Enter")
@@ -103,10 +106,11 @@ def test_text_and_result_fit_a_phone(chromium, server, run, scheme):  # noqa: F8
     context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=scheme)
     one = context.new_page()
     one.set_default_timeout(PATIENCE)
-    for address, there in ((f"polish?run={run}", ".stVegaLiteChart canvas, .stVegaLiteChart svg"), ("polish", ".sl.lanes .flow")):
-        one.goto(f"{server.url}/{address}")
-        one.locator(there).first.wait_for()
-        fits_the_screen_in(one, scheme)
+    one.goto(f"{server.url}/polish?run={run}")
+    one.locator(".stVegaLiteChart canvas, .stVegaLiteChart svg").first.wait_for()
+    fits_the_screen_in(one, scheme)
+    text_view(one, server)
+    fits_the_screen_in(one, scheme)
     context.close()
 
 
