@@ -7,6 +7,7 @@ import pytest
 import cache
 from cache import recorded
 from cache.importing import run_from_bytes
+from engine.stamps import shown
 from engine.trace import KINDS
 from tests.sample import sample_run
 from tests.screens import app, button, engine, finished, healthy, page_html, run, widget  # noqa: F401
@@ -42,7 +43,7 @@ def one_headline(html):
 def test_a_page_without_runs_shows_the_recorded_one_marked(engine, kind):  # noqa: F811
     html = page_html(app(PAGES[kind]))
     one = recorded.recorded(kind)[0]
-    assert html.count('<span class="mark">recorded</span>') == 1 and f"on {one.created[:10]} with" in html and one.machine.chip in html
+    assert html.count('<span class="mark">recorded</span>') == 1 and f"on {shown(one.created, seconds=False)} with" in html and one.machine.chip in html
     assert "sl card" in html and "Settings changed" not in html
     assert cache.store().list() == []
 

@@ -75,6 +75,25 @@ def test_refusals_carry_their_cause():
     assert any(r.cause for result in run.items[0].results for r in result.answer.rounds)
 
 
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(0.9, top_p=0.8, repetition_penalty=1.3, seed=2)])
+def test_a_round_has_its_cause_as_soon_as_it_is_judged(sampling):
+    """In the step that says so, and the very one that the finished run keeps; its gap is that of the verifier's raw scores."""
+    events = events_of(asked("Za", sampling=sampling), models(draft=scripted(noise(bytewise().size, 3), bytewise())))
+    told = {}
+    for e in events:
+        if isinstance(e, Step):
+            told.setdefault(e.side, []).append((e.round.cause, e.round.gap))
+    for result in events[-1].run.items[0].results:
+        at = 0
+        for r, heard in zip(result.answer.rounds, told[f"{result.strategy} k={result.k}"], strict=True):
+            assert (r.cause, r.gap) == heard and (r.cause is not None) == (r.closing == CORRECTION)
+            if r.cause:
+                best = result.answer.top[at + r.accepted]
+                assert r.gap == pytest.approx(best[0][1] - best[1][1], abs=1e-6)
+            at += len(r.emitted)
+    assert {cause for rounds in told.values() for cause, _ in rounds} - {None} and not any(cause for cause, _ in told["plain"])
+
+
 def test_translation_takes_time_that_is_part_of_decode():
     run = run_of(asked("Za"))
     for result in run.items[0].results:

@@ -161,7 +161,7 @@ def decode(verifier: Model, drafter: Drafter | None, prompt: Sequence[int], sett
             clock.fed.append(judged.fed)
             with clock.standing():  # the trail and the reader's own time are no decoding
                 if trail:
-                    trail.hold(judged.logits, rounds[-1], draft, judged.drawn_from, raw=settings.sampling.greedy)
+                    rounds[-1] = trail.hold(judged.logits, rounds[-1], draft, judged.drawn_from, raw=settings.sampling.greedy)
                 yield rounds[-1]
         end = clock.now()
     except (RequestError, RuntimeError, MemoryError) as e:

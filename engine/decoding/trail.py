@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Sequence
 
-from engine.trace import Generation, Round
+from engine.trace import CORRECTION, Generation, Round
 
 HELD_SCORES = 12_000_000  # float32 scores held at most before they are looked at (48 MB)
 
@@ -23,16 +23,24 @@ class Trail:
         self._sampling: list[float] = []  # entropy a position of the distribution its token was drawn from
         self._proposals: list[tuple] = []  # (p, q, entropy) a round, each over its proposals or None
 
-    def hold(self, logits: Any, made: Round, draft: Any, drawn_from: Any, raw: bool) -> None:
+    def hold(self, logits: Any, made: Round, draft: Any, drawn_from: Any, raw: bool) -> Round:
         """Keep a round's scores and the filtered distributions its tokens were drawn from (`ops.Distribution`).
 
-        `raw`: p and q are those of the raw softmax (greedy).
+        `raw`: p and q are those of the raw softmax (greedy). Returns the round, with its gap where a translated candidate was refused.
         """
         scores, columns = (None, None) if draft is None else (draft.logits, draft.columns)
         self._held.append((logits, list(made.emitted), list(made.proposed), scores, columns, drawn_from, raw))
         self._scores += sum(a.shape[0] * a.shape[1] for a in (logits, scores, drawn_from.probabilities) if a is not None)
+        gap = self._gap(logits, made) if made.draft_ids and made.closing == CORRECTION else None
         if self._scores > HELD_SCORES:
             self._look()
+        return made if gap is None else replace(made, gap=gap)
+
+    def _gap(self, logits: Any, made: Round) -> float | None:
+        """How far apart the verifier's two best tokens are, in probability (raw softmax), where it refused: one row of the block."""
+        row = self.ops.to_host(self.ops.statistics(logits[made.accepted : made.accepted + 1], made.emitted[made.accepted : made.accepted + 1]))[0]
+        best = row[2 + (len(row) - 2) // 2 :]
+        return best[0] - best[1] if len(best) > 1 else None
 
     def _look(self) -> None:
         ops = self.ops

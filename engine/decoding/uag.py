@@ -7,7 +7,7 @@ from typing import Callable, Iterator
 
 from engine import limits, preflight, prompts, sampling, stops
 from engine.decoding import guard, translators
-from engine.decoding.causes import explained
+from engine.decoding.causes import as_judged, explained
 from engine.decoding.compare import WARM_TOKENS
 from engine.decoding.cross import CrossDrafter
 from engine.decoding.cuts import ids_by_bytes
@@ -200,7 +200,8 @@ def _decode(made: Pair, r: Ready, way: tuple[str, int] | None, settings: Setting
     if way:
         drafter = CrossDrafter(made.draft, made.verifier, made.translators[way[0]], (r.prompt, r.draft), settings,
                                Uniforms(settings.sampling.seed, DRAFT_STREAM), made.by_bytes)
-    return decode(made.verifier, drafter, r.prompt.ids, settings, stop, watch, made.slack)
+    rounds = decode(made.verifier, drafter, r.prompt.ids, settings, stop, watch, made.slack)
+    return as_judged(rounds, made.verifier.vocabulary, made.draft.vocabulary) if way and watch else rounds
 
 
 def side_of(way: tuple[str, int] | None) -> str:
