@@ -142,6 +142,8 @@ def differ(verifier: Mapping[str, int], draft: Mapping[str, int]) -> str | None:
 
     Sizes are not compared: a vocabulary may be padded to any width.
     """
+    if verifier == draft:
+        return None
     a, b = _real(verifier), _real(draft)
     if a == b:
         return None

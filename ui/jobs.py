@@ -11,6 +11,8 @@ import cache
 from cache import recorded
 from engine import preflight
 from engine.errors import RequestError
+from engine.models import source
+from engine.request import Stage
 from engine.trace import AnyRun
 from ui import session
 
@@ -25,6 +27,8 @@ def task(asked: Any):
     def run(control):
         page, engine = REQUESTS[type(asked).__name__]
         told = {"hear": control.hear} if page == "sinks" else {}  # one prompt may take a minute to read, without an event
+        yield Stage("Looking for the models")
+        source.require(*preflight.models(asked))  # all of them, before the first is loaded
         with cache.loaded().using() as load:
             yield from importlib.import_module(engine).run(asked, load, control, **told)
     return run

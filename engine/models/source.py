@@ -104,13 +104,13 @@ def title(name: str) -> str:
 
 
 def ids_by_token(name: str) -> dict[str, int]:
-    """The token → id map of a model on this machine, read without converting it, and mostly without transformers."""
+    """The token → id map of a model on this machine, read without converting it, and mostly without transformers. It may be kept:
+    it is to be read, not changed."""
     place = reads_with(name)
     if place.is_file():
         return gguf_header.read_tokens(place)
-    found = tokenizer(name)
-    if found is not None:
-        return found.get_vocab(with_added_tokens=True)
+    if (place / "tokenizer.json").is_file():
+        return _ids(*_stamp(place / "tokenizer.json"))
     from engine.tokens import Vocabulary
 
     return Vocabulary.load(place, title(name)).ids_by_token()
@@ -134,8 +134,17 @@ def tokenizer(name: str) -> Any | None:
     file = reads_with(name) / "tokenizer.json"
     if not file.is_file():
         return None
+    return _tokenizer_file(*_stamp(file))
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
     stat = file.stat()
-    return _tokenizer_file(str(file), stat.st_size, stat.st_mtime_ns)
+    return str(file), stat.st_size, stat.st_mtime_ns
+
+
+@lru_cache(maxsize=4)
+def _ids(*stamp: Any) -> dict[str, int]:
+    return _tokenizer_file(*stamp).get_vocab(with_added_tokens=True)
 
 
 @lru_cache(maxsize=4)
