@@ -55,6 +55,8 @@ LIMITS = {
     "max_tokens": Bound(1, 32_768, "max tokens"),
     "repeats": Bound(1, 20, "repeats"),
     "certified_tokens": Bound(4, 1024, "max tokens"),  # the fewest that the checks say anything with
+    "first": Bound(1, 1_000_000, "number of prompts"),
+    "words": Bound(0, 100_000, "words of each prompt"),
     "threshold": Bound(0.0, 15.0, "threshold"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Iterable
 
 from engine.trace import AnyRun, Prompt, Round, Settings
 from engine.trace.uag import STRATEGIES
@@ -94,6 +95,12 @@ class UagRequest:
     backend: str = "auto"
     device: str = "auto"
     dtype: str = "auto"
+
+
+def ordered(strategies: Iterable[str], ks: Iterable[int]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Both in the order in which tables show them, whatever order they were asked for in; an unknown strategy stays, at the end."""
+    place = {name: n for n, name in enumerate(STRATEGIES)}
+    return tuple(sorted(strategies, key=lambda s: place.get(s, len(place)))), tuple(sorted(ks))
 
 
 @dataclass(frozen=True)

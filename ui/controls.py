@@ -6,6 +6,7 @@ nor the mark "settings changed" could be true. Nothing runs until Run is pressed
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import util
 
 import streamlit as st
@@ -206,8 +207,9 @@ def trouble(asked: CompareRequest) -> str | None:
 def request_of(run: Run) -> CompareRequest:
     """The request that made `run`, to compare with the controls or to fill them."""
     verifier, draft = run.models["verifier"], run.models.get("draft")
+    settings = replace(run.settings, entropy_stop=None) if run.settings.drafter == "lookup" else run.settings  # it had none to stop at
     return CompareRequest(prompt=run.prompt.text, verifier=verifier.name, draft=draft.name if draft else None, system=run.prompt.system,
-                          raw=run.prompt.raw, settings=run.settings, backend=verifier.backend, device=verifier.asked_device,
+                          raw=run.prompt.raw, settings=settings, backend=verifier.backend, device=verifier.asked_device,
                           dtype=verifier.asked_dtype)
 
 

@@ -16,6 +16,7 @@ import streamlit as st
 
 from engine import prompt_sets
 from engine.errors import RequestError
+from engine.limits import LIMITS
 from engine.prompt_sets import BUILTIN, ENCODINGS, KINDS, LIMIT_MB, NONE, SEPARATORS, PromptSet, SetPrompt
 from engine.request import REFUSED_SHOWN, Asked
 from ui.hosts import here_only
@@ -322,7 +323,7 @@ def _part(prefix: str, mark: str, found: PromptSet, most: int) -> PromptSet:
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         use = st.number_input(f"Use, of {n:,}", 1, n, key=count, width=WIDTH, disabled=n == 1,
                               help="How many prompts are run, one after the other.")
-        cut = st.number_input("Words of each", 0, 100_000, key=words, width=WIDTH,
+        cut = st.number_input("Words of each", LIMITS["words"].low, LIMITS["words"].high, key=words, width=WIDTH,
                               help="0 runs every prompt whole. Otherwise each is cut after that many words, so that a model goes on with it.")
         even = st.checkbox("Spread over the set", key=spread, disabled=use == n,
                            help="Take them evenly from the whole set, not from its beginning: a set sorted by category gives some of each.")

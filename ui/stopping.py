@@ -18,7 +18,7 @@ def draw(key: Callable[[str], str]) -> None:
 
 def made(text: str) -> tuple[str, ...]:
     """The control's text as a setting; empty lines are none, and one that stands twice counts once."""
-    return tuple(dict.fromkeys(stops.read(line) for line in text.splitlines() if line))
+    return tuple(dict.fromkeys(stops.read(line) for line in text.split("\n") if line))
 
 
 def shown(strings: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Callable, Iterator, TextIO
 
-from engine import interrupt, stops
+from engine import interrupt, set_options, stops
 from engine.errors import RequestError
 from engine.limits import LIMITS
 from engine.models.device import DEVICES, DTYPES
@@ -97,23 +97,23 @@ def add_prompt_options(parser: argparse.ArgumentParser):
     prompt.add_argument("--prompt", metavar="TEXT")
     prompt.add_argument("--prompt-file", metavar="FILE", help="the whole file is the prompt; - is standard input")
     prompt.add_argument("--prompt-set", metavar="FILE", help="a file of prompts: TXT (one a line), CSV, JSONL, JSON or Parquet")
+    prompt.add_argument("--ready-set", metavar="NAME", help="a set that comes with the program: english, polish, polish.encyclopaedic, …")
     parser.add_argument("--system", metavar="TEXT", help="system message")
     parser.add_argument("--raw", action="store_true", help="no chat template")
+    set_options.add(parser, number)
     return prompt
 
 
 def prompts_of(args) -> tuple[Asked, ...]:
     """The prompts that parsed options name; RequestError if the texts are none. Bad rows of a set are told and left out."""
     require_text("system message", args.system)
-    if args.prompt_set is None:
+    found = set_options.read(args)
+    if found is None:
         return (Asked(prompt_of(args)),)
-    from engine import prompt_sets
-
-    found = prompt_sets.read_file(args.prompt_set)
     for problem in found.problems:
         tell(f"speclens: {printable(problem.sentence)}")
     if not found.prompts:
-        raise RequestError(f"{args.prompt_set} holds no prompt.")
+        raise RequestError(f"{args.prompt_set or args.ready_set} holds no prompt.")
     return tuple(Asked(p.text, p.label, p.category or "") for p in found.prompts)
 
 

@@ -7,6 +7,7 @@ from engine.analysis.sentence import percent, times
 from engine.commands import (add_model_options, add_pair_options, add_sampling_options, number, printable, prompt_of, require_text,
                              sampling_of, stops_of)
 from engine.driver import load, perform
+from engine.errors import RequestError
 from engine.request import CompareRequest
 from engine.trace import Generation, Run, Settings, plain_data
 
@@ -55,10 +56,12 @@ def run(args) -> int:
 def request(args) -> CompareRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
     require_text("system message", args.system)
+    if args.lookup and args.entropy_stop is not None:
+        raise RequestError("--entropy-stop is for a draft model; prompt lookup copies text and has no entropy.")
     settings = Settings(gamma=args.gamma, drafter="lookup" if args.lookup else "model", entropy_stop=args.entropy_stop,
                         lookup_ngram=args.ngram, lookup_shortest=args.ngram_min, stop=stops_of(args),
                         max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args))
-    return CompareRequest(prompt=prompt_of(args), verifier=args.verifier, draft=args.draft, system=args.system, raw=args.raw,
+    return CompareRequest(prompt=prompt_of(args), verifier=args.verifier, draft=args.draft, system=args.system or None, raw=args.raw,
                           settings=settings, backend=args.backend, device=args.device, dtype=args.dtype)
 
 

@@ -39,7 +39,7 @@ def run(args) -> int:
 
 def request(args) -> EntropyRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    return EntropyRequest(prompts_of(args), args.model, args.system, args.raw,
+    return EntropyRequest(prompts_of(args), args.model, args.system or None, args.raw,
                           Settings(max_tokens=args.max_tokens, sampling=sampling_of(args), stop=stops_of(args)),
                           args.backend, args.device, args.dtype)
 

@@ -67,7 +67,7 @@ def run(args) -> int:
 
     def told(made: SinksRun):
         views = [None if item.refused else _view(item, args) for item in made.items]
-        return lambda: report(made, views, alone=args.prompt_set is None and len(asked.prompts) == 1), lambda: describe(made, views)
+        return lambda: report(made, views, alone=args.prompt_set is None and args.ready_set is None and len(asked.prompts) == 1), lambda: describe(made, views)
 
     return perform(args, asked, begin, told)
 
@@ -80,7 +80,7 @@ def request(args) -> SinksRequest:
         raise RequestError("--side says which answer of a stored run is read; name the run with --run.")
     if args.model is None:
         raise RequestError("No model is named; give one with --model.")
-    return SinksRequest(prompts_of(args), args.model, args.system, args.raw, args.backend, args.device, args.dtype)
+    return SinksRequest(prompts_of(args), args.model, args.system or None, args.raw, args.backend, args.device, args.dtype)
 
 
 def request_of_answer(args) -> SinksRequest:

@@ -10,7 +10,7 @@ from engine.analysis.timing import spent_by
 from engine.analysis.uag import Figures, Ratio, Row, figures
 from engine.commands import add_model_options, add_prompt_options, add_sampling_options, number, printable, prompts_of, sampling_of, stops_of
 from engine.driver import load, perform
-from engine.request import UagRequest
+from engine.request import UagRequest, ordered
 from engine.trace import Generation, Settings, UagItem, UagRun, plain_data
 from engine.trace.uag import CAUSES, STRATEGIES
 
@@ -61,7 +61,7 @@ def run(args) -> int:
 
 def request(args) -> UagRequest:
     """The request that parsed options amount to; RequestError if the texts are none."""
-    return UagRequest(prompts_of(args), args.verifier, args.draft, args.strategy, args.gamma, args.prefix, args.system, args.raw,
+    return UagRequest(prompts_of(args), args.verifier, args.draft, *ordered(args.strategy, args.gamma), args.prefix, args.system or None, args.raw,
                       Settings(max_tokens=args.max_tokens, repeats=args.repeats, sampling=sampling_of(args), stop=stops_of(args)),
                       args.backend, args.device, args.dtype)
 

@@ -11,7 +11,7 @@ from engine.limits import LIMITS
 from engine.models.device import DEVICES, DTYPES
 from engine.models.cross_pairs import CROSS, words
 from engine.models.registry import Entry
-from engine.request import Asked, UagRequest
+from engine.request import Asked, UagRequest, ordered
 from engine.trace import Settings, UagRun
 from engine.trace.uag import STRATEGIES
 from ui import promptset, sampling, session, stopping, taking
@@ -138,7 +138,7 @@ def amount(asked: UagRequest) -> str:
 def request_of(run: UagRun) -> UagRequest:
     """The request that made `run`, to compare with the controls or to fill them."""
     verifier, draft, first = run.models["verifier"], run.models["draft"], run.items[0].prompt if run.items else None
-    return UagRequest(tuple(Asked(i.prompt.text, i.label, i.category) for i in run.items), verifier.name, draft.name, run.strategies, run.ks,
+    return UagRequest(tuple(Asked(i.prompt.text, i.label, i.category) for i in run.items), verifier.name, draft.name, *ordered(run.strategies, run.ks),
                       run.prefix, first.system if first else None, first.raw if first else True, run.settings, verifier.backend,
                       verifier.asked_device, verifier.asked_dtype)
 

@@ -35,7 +35,9 @@ def show() -> None:
                            accept_new_options=True, max_selections=6, format_func=lambda n: KNOWN.get(n, n),
                            help="Pick some, or type a hub id, a folder, a tokenizer.json or a .gguf file. Of a model only its tokenizer is read; "
                                 "one from the hub is fetched once.")
-    keep("text", "names", prefix=PREFIX)
+    special = st.checkbox("Special tokens count as themselves", key=remembered("special", False, PREFIX),
+                          help="Written in the text, a special token such as <s> is then one token, not letters.")
+    keep("text", "names", "special", prefix=PREFIX)
     if len(text) > LONGEST:
         session.say(f"The text has {len(text):,} characters; at most {LONGEST:,} are drawn. Take a part of it.")
         return
@@ -50,12 +52,12 @@ def show() -> None:
         except RequestError as e:
             session.say(str(e))
     if usable:
-        result(text, tuple(usable))
+        result(text, tuple(usable), special)
 
 
-def result(text: str, names: tuple[str, ...]) -> None:
+def result(text: str, names: tuple[str, ...], special: bool) -> None:
     try:
-        found = aligned(text, names)
+        found = aligned(text, names, special)
     except RequestError as e:
         session.say(str(e))
         return
@@ -74,9 +76,9 @@ def result(text: str, names: tuple[str, ...]) -> None:
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)
-def aligned(text: str, names: tuple[str, ...]) -> Alignment:
+def aligned(text: str, names: tuple[str, ...], special: bool = False) -> Alignment:
     """The text as each of these tokenizers cuts it; kept, for leafing through a long one must not cut it anew."""
-    lanes = [lane(vocabulary(name), text, name) for name in names]
+    lanes = [lane(vocabulary(name), text, name, special) for name in names]
     titles = [KNOWN.get(one.tokenizer, one.title).removesuffix(" (bundled)") for one in lanes]
     return compare(text, [replace(one, title=title) for one, title in zip(lanes, titles)])
 
