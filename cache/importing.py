@@ -147,6 +147,8 @@ def _check_sums(item: SinkItem, run: AnyRun, where: str) -> None:
     """Flags and arrays that fit the prompt's tokens."""
     _check_bytes(set(item.prompt.ids), run.tokens)
     keys, sums = len(item.prompt.ids), item.sums
+    if item.answer_start is not None and not 0 <= item.answer_start <= keys:
+        raise ValueError(f"{where}.answer_start is {item.answer_start}, of {keys} tokens")
     if sums is None:
         return
     if len(item.structural) != keys:

@@ -117,6 +117,19 @@ def test_a_prompt_beyond_the_context_is_one_sentence_and_the_page_works_on(page,
     assert "Traceback" not in page.inner_text("body") and page.locator(".sl.card").count() == 0
 
 
+def test_a_finished_answer_is_read_with_sinks(page, server, runs):  # noqa: F811
+    opened(page, server, "entropy", runs)
+    tokens = page.locator(".sl.card .ribbon .t").count()
+    page.get_by_role("button", name="Read with Sinks").click()
+    page.get_by_text(f"Answer of run {runs['entropy']}, verifier only").wait_for()
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator(".sl.card .headline").filter(has_text="Context health of prompt and answer").wait_for()
+    assert page.locator(".sl.card .ribbon .t.an").count() == tokens and run_id(page) != runs["entropy"]
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Type a prompt instead").click()
+    assert page.get_by_label("Prompt", exact=True).input_value().startswith("The lighthouse keeper")
+
+
 @pytest.mark.parametrize("where", ["sinks", "entropy"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_result_fits_a_phone(chromium, server, runs, where, scheme):  # noqa: F811

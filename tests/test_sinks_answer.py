@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import cache
+from cache.importing import run_from_bytes
 from engine.__main__ import main
 from engine.analysis import answers
 from engine.attention.run import run as analysis
@@ -84,6 +85,16 @@ def test_a_reading_of_an_answer_survives_storing_and_old_runs_have_none(small):
         del item["answer_start"], item["source"]
     old = from_json(json.dumps(data))
     assert old.items[0].answer_start is None and {r["segment"] for r in rows(view(old.items[0]), {})} == {"template", "prompt"}
+
+
+@pytest.mark.parametrize("start", [-1, 10**9])
+def test_an_imported_reading_whose_answer_begins_nowhere_is_refused(start):
+    data = json.loads(to_json(sample_sinks(), arrays=True))
+    data["items"][0]["answer_start"] = start
+    with pytest.raises(RequestError, match="answer_start"):
+        run_from_bytes(json.dumps(data).encode())
+    data["items"][0]["answer_start"] = 60
+    assert run_from_bytes(json.dumps(data).encode()).items[0].answer_start == 60
 
 
 def test_every_kind_of_run_offers_its_answers_by_side():
