@@ -122,11 +122,12 @@ def test_a_finished_answer_is_read_with_sinks(page, server, runs):  # noqa: F811
     tokens = page.locator(".sl.card .ribbon .t").count()
     page.get_by_role("button", name="Read with Sinks").click()
     page.get_by_text(f"Answer of run {runs['entropy']}, verifier only").wait_for()
-    page.get_by_role("button", name="Run", exact=True).click()
+    press_run(page)
     page.locator(".sl.card .headline").filter(has_text="Context health of prompt and answer").wait_for()
     assert page.locator(".sl.card .ribbon .t.an").count() == tokens and run_id(page) != runs["entropy"]
-    page.get_by_role("button", name="Settings").click()
+    unfold(page)
     page.get_by_role("button", name="Type a prompt instead").click()
+    page.get_by_label("Prompt", exact=True).wait_for()
     assert page.get_by_label("Prompt", exact=True).input_value().startswith("The lighthouse keeper")
 
 
