@@ -109,15 +109,15 @@ def _cell(row: Row | None) -> str:
              f"<small>{percent(row.draft_acceptance)} of {row.draft_acceptance.below:,} draft tokens</small>",
              f"<small>{number(row.tokens_per_pass, '.2f')} tokens/pass · {number(row.tokens_per_second, '.1f')} tok/s · "
              f"<strong>{number(row.speedup, '.2f', '×')}</strong>{disturbed_mark(row.disturbed)}</small>",
-             f"<small>{' · '.join(beside(row))}</small>"]
+             *(f"<small>{line}</small>" for line in beside(row))]
     return f"<td>{''.join(lines)}{why_html(row)}</td>"
 
 
 def beside(row: Row) -> list[str]:
-    """What stands below a cell's speed: the most it could be, energy where it was counted, the translation's time."""
-    words = [f"ceiling {number(row.ceiling, '.2f', '×')}"] if row.ceiling.value is not None else []
-    words += [f"{joules(row.joules_per_token.value)} per token"] if row.joules_per_token.value is not None else []
-    return words + [f"translation {row.translate_seconds * 1000:.0f} ms, {percent(row.translate_share, 1)}"]
+    """Lines below a cell's speed: the most it could be and energy, where they are known; the translation's time."""
+    known = [f"ceiling {number(row.ceiling, '.2f', '×')}"] if row.ceiling.value is not None else []
+    known += [f"{joules(row.joules_per_token.value)} per token"] if row.joules_per_token.value is not None else []
+    return [" · ".join(known) or "no ceiling", f"translation {row.translate_seconds * 1000:.0f} ms, {percent(row.translate_share, 1)}"]
 
 
 def why_html(row: Row) -> str:

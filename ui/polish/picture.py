@@ -35,7 +35,7 @@ def card_svg(run: UagRun, f: Figures, theme: str = "light") -> str:
             row = f.row(strategy, k)
             if row is not None:
                 parts += _cell(row, EDGE + 90 + n * column, y, column - 24, c)
-        y += 134
+        y += 149
     y += 14
     energy = f", {joules(f.plain_joules.value)} per token" if f.plain_joules.value is not None else ""
     said = f"Verifier-only: {number(f.plain, '.1f')} tok/s{energy}. Acceptance is of candidates; intervals are 95 %. {no_energy(run, f)}"
@@ -63,14 +63,14 @@ def _cell(row: Row, x: float, y: float, width: float, c: Colours) -> list[str]:
     lines = [f"{row.acceptance.above:,} of {row.acceptance.below:,} candidates{between(row.acceptance)}",
              f"{percent(row.draft_acceptance)} of {row.draft_acceptance.below:,} draft tokens",
              f"{number(row.tokens_per_pass, '.2f')} tokens/pass · {number(row.tokens_per_second, '.1f')} tok/s",
-             f"{number(row.speedup, '.2f', '×')} verifier-only{', disturbed' if row.disturbed else ''}", " · ".join(beside(row))]
+             f"{number(row.speedup, '.2f', '×')} verifier-only{', disturbed' if row.disturbed else ''}", *beside(row)]
     out = [text(x, y + 24, percent(row.acceptance), 16, c.ink, weight=600)]
     out += [text(x, y + 42 + 15 * i, line, 11.5, c.quiet) for i, line in enumerate(lines)]
     at = x
     for cause in CAUSES:
         part = width * row.causes[cause] / row.refused if row.refused else 0
         if part:
-            out.append(f'<rect x="{at:.1f}" y="{y + 114}" width="{part:.1f}" height="8" fill="{_fill(c)[cause]}"/>')
+            out.append(f'<rect x="{at:.1f}" y="{y + 129}" width="{part:.1f}" height="8" fill="{_fill(c)[cause]}"/>')
         at += part
     return out
 
