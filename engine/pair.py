@@ -18,6 +18,7 @@ from engine.spelling import PADDING
 HALF_NOTE = ("In {} the two greedy answers may part at near ties, since one token and a block of them round differently: an extra pass decides those "
              "within the rounding measured, which are most, not surely all. float32 leaves far less room.")
 CROSS = "Pairs whose tokenizers differ run on the Polish page (`python -m engine uag`)."
+LONGEST = 2**40  # rows: more than any model has
 _SHOWN = 3  # differing tokens named in a reason
 
 
@@ -81,6 +82,9 @@ def require(verifier: str, draft: str | None, cross: bool = False) -> None:
     difference = differ(ids_by_token(verifier), ids_by_token(draft))
     if difference:
         raise RequestError(_apart(config(draft)["title"], of_verifier["title"], difference))
+    mapped, scored = fit.highest_mapped(draft), min(fit.rows(verifier) or LONGEST, 1 + max(_real(ids_by_token(verifier)).values(), default=-1))
+    if mapped is not None and mapped >= scored:
+        raise RequestError(_unscored(config(draft)["title"], of_verifier["title"], mapped, scored))
 
 
 def require_whole(name: str) -> None:
@@ -103,8 +107,7 @@ def check_models(verifier: Model, draft: Model | None) -> None:
     if difference:
         raise RequestError(_apart(draft.facts.title, verifier.facts.title, difference))
     if draft.support is not None and int(draft.support.max()) >= verifier.width:
-        raise RequestError(f"{draft.facts.title} cannot draft for {verifier.facts.title}: its stored map names token "
-                           f"{int(draft.support.max())}, and the verifier scores only {verifier.width}.")
+        raise RequestError(_unscored(draft.facts.title, verifier.facts.title, int(draft.support.max()), verifier.width))
 
 
 def check_cross(verifier: Model, draft: Model) -> str | None:
@@ -131,6 +134,10 @@ def _check_kinds(verifier: Model, draft: Model | None) -> None:
 def _stateful(title: str) -> str:
     return (f"{title} keeps a state that cannot be rolled back (recurrent layers), so it cannot be used in speculative decoding; choose "
             "another model.")
+
+
+def _unscored(draft: str, verifier: str, mapped: int, scored: int) -> str:
+    return f"{draft} cannot draft for {verifier}: its stored map names token {mapped}, and the verifier scores only {scored}."
 
 
 def _apart(draft: str, verifier: str, difference: str) -> str:

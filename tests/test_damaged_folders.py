@@ -140,6 +140,19 @@ def test_a_network_that_does_not_write_from_left_to_right_is_refused_by_its_conf
     assert said in refused(str(folder)) and "choose a causal language model" in refused(str(folder))
 
 
+@pytest.mark.parametrize("kind, said", [("Bert", "is an encoder, which reads in both directions (bert, BertForMaskedLM)"),
+                                        ("ModernBert", "is an encoder"), ("T5", "is an encoder-decoder (t5, T5ForConditionalGeneration)")])
+def test_a_real_encoder_with_matching_weights_is_refused(folder, kind, said):
+    import transformers
+
+    sizes = dict(vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0)
+    if kind == "T5":
+        sizes = dict(vocab_size=50, d_model=32, d_ff=64, num_layers=2, num_heads=4, d_kv=8)
+    head = "T5ForConditionalGeneration" if kind == "T5" else f"{kind}ForMaskedLM"
+    getattr(transformers, head)(getattr(transformers, f"{kind}Config")(**sizes)).save_pretrained(folder)
+    assert said in refused(str(folder))
+
+
 @pytest.mark.parametrize("fields", [{"architectures": ["LlamaForCausalLM"]}, {"architectures": None}, {"architectures": ["LlamaModel"]},
                                     {"model_type": "bert", "is_decoder": True, "architectures": ["BertLMHeadModel"]}, {"is_causal": True},
                                     {"model_type": "bart", "architectures": ["BartForCausalLM"]}])

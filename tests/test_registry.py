@@ -7,6 +7,9 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
+from engine.errors import RequestError
 from engine.models import bundled, registry, source, weights
 from tests.folders import cache, folder, in_cache, refused, tiny  # noqa: F401
 from tests.toys import tiny_llama
@@ -83,3 +86,11 @@ def test_a_draft_with_a_stored_map_is_an_ordinary_draft_of_its_verifier(tiny, tm
     verifier, loaded = registry.load(str(tiny), "cpu", "float32"), registry.load(str(draft), "cpu", "float32")
     pair.check_models(verifier, loaded)
     assert loaded.support is not None and verifier.support is None
+    pair.require(str(tiny), str(draft))
+    save_file({"to_verifier": torch.arange(12, dtype=torch.int32)}, draft / weights.DRAFT_VOCABULARY)
+    with pytest.raises(RequestError, match="maly cannot draft for tiny: its stored map names token 11, and the verifier scores only 11"):
+        pair.require(str(tiny), str(draft))
+    for ids in ([-1], []):
+        save_file({"to_verifier": torch.tensor(ids, dtype=torch.int32)}, draft / weights.DRAFT_VOCABULARY)
+        with pytest.raises(RequestError, match="is damaged: it must map each row"):
+            pair.require(str(tiny), str(draft))

@@ -64,5 +64,23 @@ def require_map(tensors: Mapping[str, weights.Tensor], rows: int | None, file: s
         raise RequestError(f"{file} is damaged: it must map each row of the draft but the last to a token; fetch the draft again.")
 
 
+def highest_mapped(name: str) -> int | None:
+    """The highest of its verifier's ids that a draft's stored map names; None for a model without a map. RequestError if it is damaged."""
+    place = source.locate(name)
+    file = place / weights.DRAFT_VOCABULARY
+    if place.is_file() or not file.is_file():
+        return None
+    from safetensors import safe_open
+
+    try:
+        with safe_open(file, "numpy") as stored:
+            ids = stored.get_tensor("to_verifier")
+        if ids.min() < 0:
+            raise ValueError
+        return int(ids.max())
+    except Exception:  # the library raises kinds of its own
+        raise RequestError(f"{file} is damaged: it must map each row of the draft but the last to a token; fetch the draft again.") from None
+
+
 def _told(token: str) -> str:
     return repr(token if len(token) <= 30 else token[:29] + "…")
