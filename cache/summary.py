@@ -16,7 +16,7 @@ from engine.trace import AnyRun, EntropyRun, Run, SinksRun, UagRun, plain_data
 log = logging.getLogger(__name__)
 
 INDEX = "summaries.index"  # beside the runs; may be deleted at any time
-VERSION = 2  # raise it when Summary or one of its figures changes: the index is then made anew
+VERSION = 3  # raise it when Summary or one of its figures changes: the index is then made anew
 SHOWN = 160  # characters of the prompt
 
 
@@ -36,7 +36,7 @@ class Summary:
     gamma: int | None = None
     temperature: float | None = None
     acceptance: float | None = None
-    speedup: float | None = None
+    speedup: float | None = None  # None too where the timing was disturbed
     tokens: int = 0  # of the longer answer
     prompt: str = ""  # its start, white space run together
     notes: tuple[str, ...] = ()
@@ -54,8 +54,8 @@ def _compare(run: Run) -> dict:
     answers = [side.ids for side in (run.plain, run.speculative) if side is not None]
     draft = "prompt lookup" if run.settings.drafter == "lookup" else _title(run, "draft")
     return dict(verifier=_title(run, "verifier"), draft=draft, gamma=run.settings.gamma, temperature=run.settings.sampling.temperature,
-                acceptance=figures["acceptance_rate"], speedup=figures["speedup"], tokens=max(map(len, answers), default=0),
-                prompt=_start(run.prompt.text))
+                acceptance=figures["acceptance_rate"], speedup=None if figures["disturbed"] else figures["speedup"],
+                tokens=max(map(len, answers), default=0), prompt=_start(run.prompt.text))
 
 
 def _sinks(run: SinksRun) -> dict:

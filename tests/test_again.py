@@ -54,3 +54,16 @@ def test_the_sentence_of_a_growing_run_says_who_disturbs_it():
     assert "verifier-only" in so_far(quiet, metrics(quiet)) and "disturbed" not in so_far(quiet, metrics(quiet))
     busy = growing(asked, steps, whole.tokens, {"plain": None, "speculative": Load(0.6, 3.4, 0.0, 2)})
     assert so_far(busy, metrics(busy)).endswith("; the timing was disturbed: other programs used 1.7 of 2 cores.")
+
+
+def test_the_list_of_runs_has_no_speedup_of_a_disturbed_run_and_a_comparison_of_two_names_it():
+    from pathlib import Path
+
+    from cache.summary import summarise
+    from ui.difference import difference_html
+
+    quiet = sample_run()
+    assert summarise(quiet, Path("x"), 1).speedup == metrics(quiet)["speedup"] and summarise(crowded(quiet), Path("x"), 1).speedup is None
+    pair = (quiet, crowded(quiet))
+    assert "<td>not disturbed</td><td>disturbed</td>" in difference_html(pair, [metrics(r) for r in pair])
+    assert "disturbed" not in difference_html((quiet, quiet), [metrics(quiet)] * 2)

@@ -22,7 +22,10 @@ def difference_html(runs: Sequence[Run], figures: Sequence[dict]) -> str:
     rows = [f"<tr><th scope='row'>{escape(name)}</th><td>{escape(a)}</td><td>{escape(b)}</td><td></td></tr>"
             for name, a, b in settings_that_differ(*runs)]
     head = "" if rows else "<tr><td colspan='4' class='quiet'>Both were asked for the same.</td></tr>"
+    timing = ["disturbed" if f.get("disturbed") else "not disturbed" for f in figures]
     numbers = []
+    if "disturbed" in timing:
+        numbers.append(f"<tr><th scope='row'>timing</th><td>{timing[0]}</td><td>{timing[1]}</td><td></td></tr>")
     for key, name, form in FIGURES:
         a, b = (f.get(key) for f in figures)
         shown = ["n/a" if v is None else form.format(v).replace("%", " %") for v in (a, b)]
