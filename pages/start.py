@@ -69,9 +69,9 @@ def live(run) -> None:
 def main() -> None:
     if session.query("run") or session.query("job"):
         st.switch_page("pages/compare.py", query_params={k: v for k in ("run", "job") if (v := session.query(k))})
-    session.draw('<div class="sl lead"><h1>See what a language model does with your prompt</h1>'
-                 "<p>A small draft model guesses a few tokens ahead, and the large one checks the guesses in a single pass. SpecLens runs both "
-                 "ways on this computer, shows which guesses survived, and says plainly whether it paid.</p></div>")
+    session.draw('<div class="sl lead"><h1>SpecLens</h1>'
+                 "<p>See what a language model does with your prompt: a small draft model guesses a few tokens ahead, the large one checks the "
+                 "guesses in a single pass, and this page shows which survived and says plainly whether it paid.</p></div>")
     run, trouble = recorded.recorded("compare")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if run is not None and st.button("Run it live", type="primary", key="start.live",

@@ -102,9 +102,9 @@ def unfold(page) -> None:
 
 def press_run(page) -> None:
     """Press Run, and wait until the result that was on screen before, if there was one, is gone or an error is said."""
-    page.evaluate("document.querySelector('.sl.card')?.setAttribute('data-before', '')")
+    before = page.evaluate("document.querySelector('.sl.card')?.innerText")
     page.get_by_role("button", name="Run", exact=False).and_(page.locator("[data-testid=stBaseButton-primary]")).click()
-    page.wait_for_function("!document.querySelector('.sl.card[data-before]') || document.querySelector('.sl-say-error')")
+    page.wait_for_function("before => document.querySelector('.sl-say-error') || document.querySelector('.sl.card')?.innerText !== before", arg=before)
 
 
 def fits_the_screen_in(page, scheme: str) -> None:

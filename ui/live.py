@@ -54,7 +54,8 @@ p.sl{margin:0}
   overflow-wrap:anywhere;white-space:pre-wrap;color:light-dark(#111,#fff)}
 .sl-say-error{border-color:light-dark(#b3541e,#f09a55);background:light-dark(#fdf3ec,#2a1608)}
 .sl-say-note{border-color:light-dark(#c9ced6,#3a424c);background:light-dark(#f5f6f8,#1a1f27)}
-@media (max-width:640px){.st-key-sinks-look{gap:8px 12px!important}
+@media (max-width:640px){.stHorizontalBlock:is(.st-key-result-head,.st-key-polish-head,.st-key-sinks-one-head,.st-key-entropy-head)>:first-child{flex:1 1 5em!important;min-width:0!important;width:auto!important}
+.st-key-sinks-look{gap:8px 12px!important}
 .st-key-sinks-look>*{width:calc(50% - 6px)!important;flex:0 0 calc(50% - 6px)!important;min-width:0!important}
 .sl.live{padding:14px} .sl .tail{--reserved:11em}}
 """

@@ -25,7 +25,7 @@ CSS = """
 .sl table.uag th{color:var(--quiet);white-space:nowrap} .sl table.uag th[scope=row]{color:var(--ink);font-weight:600}
 .sl table.uag td b{font-weight:600;font-size:15px} .sl table.uag small{display:block;color:var(--quiet);font-size:12px;white-space:nowrap}
 .sl table.genres :is(th,td){padding:3px 14px 3px 0} .sl table.genres td small{display:inline;margin-left:6px}
-.sl table.uag small.wrap{white-space:normal;margin-top:3px}
+.sl table.uag small:is(.wrap,:has(.mark)){white-space:normal;min-width:15em} .sl table.uag small.wrap{margin-top:3px}
 .sl .why{display:flex;height:10px;width:100%;min-width:90px;gap:1px;border-radius:3px;overflow:hidden;margin-top:5px;background:var(--area)}
 .sl .why i{display:block}
 .sl .cb{background:var(--accent)}
