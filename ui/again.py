@@ -20,7 +20,8 @@ def offer(desk: Desk, run: AnyRun, why: str | None, asked: Callable[[AnyRun], An
     if not why or is_recorded(run.id):
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{desk.page}-again"):
-        session.draw(f'<p class="sl quiet" role="status">{html.escape(why)} Tokens and acceptance hold; its speeds are no result.</p>', width="content")
+        session.draw(f'<p class="sl quiet" role="status" title="{html.escape(why)}">Timing disturbed: tokens and acceptance hold, speeds are no result.</p>',
+                     width="content")
         pressed = st.button("Run again", key=f"{desk.page}.again", help="The same prompt, models and settings once more.")
     if pressed:
         request = desk.asked_for(run) or asked(run)
