@@ -3,46 +3,108 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import functools
+import math
 import types
 import typing
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Callable
 
+from cache.reading import Reader, Wrong, ascii_text
 from cache.summary import summarise
 from engine.errors import RequestError
-from engine.trace import BONUS, CORRECTION, KINDS, PLAIN, AnyRun, Generation, SinkItem, from_json, plain_data
+from engine.run_files import MISSING, without_arrays
+from engine.trace import AnyRun, Generation, SinkItem, WordError, assembled
 
-LIMIT = 100 * 2**20  # bytes; 10,000 tokens a side take about 10 MB, and so does the attention of 300 tokens
+LIMIT_MB = 100  # of a run file; .streamlit/config.toml lets as much through. 10,000 tokens a side take about 10 MB
+LIMIT = LIMIT_MB * 2**20
 NAN_NOTE = "The imported file held NaN or infinity, which JSON does not have; they are read as “not measured”."
 
 
-def run_from_bytes(content: bytes) -> AnyRun:
-    """The run in an exported JSON file. RequestError says in one sentence why it is none."""
+def run_from_bytes(content: bytes, told: Callable[[float], None] = lambda share: None) -> AnyRun:
+    """The run in an exported file, or in one that a command's --json wrote. RequestError says in one sentence why it is none.
+
+    `told(share)` hears how much was read, 0–1. Beside the file's bytes and the run stands a text as large as the file, no more.
+    """
     if len(content) > LIMIT:
-        raise RequestError(f"This file has {len(content) / 2**20:.0f} MB; a run to import may have {LIMIT // 2**20}.")
+        raise RequestError(f"This file has {len(content) / 2**20:.0f} MB; a run to import may have {LIMIT_MB}.")
     if content.lstrip()[:1] == b"<":
         raise RequestError("This is a web page; import the JSON file of a run instead.")
     odd: list[str] = []
+    run = _read(content, odd, told)
     try:
-        data = plain_data(json.loads(content, parse_constant=odd.append))
-    except RecursionError:
-        raise RequestError("This file is nested too deeply to be a run.") from None
-    except ValueError as e:
-        raise RequestError(f"This file is not JSON ({str(e).rstrip('.')}); import the JSON file of a run.") from None
-    try:
-        run = from_json(json.dumps(data))
-    except ValueError as e:
-        raise RequestError(str(e)) from None
-    try:
-        _check(KINDS[run.kind], data, "run")
         _check_run(run)
         summarise(run, Path(), 0)
     except ValueError as e:
         raise RequestError(f"This run cannot be used: {e}.") from None
     except (TypeError, KeyError, AttributeError, IndexError, ArithmeticError):
         raise RequestError("This run cannot be used: its figures do not fit together.") from None
-    return dataclasses.replace(run, notes=(*run.notes, NAN_NOTE)) if odd else run
+    notes = [NAN_NOTE] if odd else []
+    notes += [MISSING] if without_arrays(run) and MISSING not in run.notes else []
+    return dataclasses.replace(run, notes=(*run.notes, *notes)) if notes else run
+
+
+def _read(content: bytes, odd: list[str], told: Callable[[float], None]) -> AnyRun:
+    """The run as it stands in the file."""
+    def check(kind, value, where: str) -> None:
+        if _fits(kind)(value):
+            return
+        try:
+            _check(kind, value, where)
+        except ValueError as e:
+            raise Wrong(str(e)) from None
+
+    try:
+        fields, others, kind = Reader(ascii_text(content), check, odd.append, told).run()
+    except Wrong as e:
+        raise RequestError(f"This run cannot be used: {e}.") from None
+    except RecursionError:
+        raise RequestError("This file is nested too deeply to be a run.") from None
+    except WordError as e:
+        raise RequestError(f"This run cannot be used: {e}.") from None
+    except (ValueError, IndexError) as e:
+        raise RequestError(f"This file is not JSON ({str(e).rstrip('.')}); import the JSON file of a run.") from None
+    except (TypeError, KeyError, AttributeError, OverflowError) as e:
+        raise RequestError(f"This run file is damaged: {e}.") from None
+    try:
+        return assembled(kind, fields, others.get("arrays"))
+    except ValueError as e:
+        raise RequestError(str(e)) from None
+
+
+@functools.cache
+def _fits(kind) -> Callable[[Any], bool]:
+    """A quick test that a value is of the annotated type `kind`; only where it fails is `_check` asked, which says what is wrong."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if type(None) in arguments:
+        inner = _fits(next(a for a in arguments if a is not type(None)))
+        return lambda value: value is None or inner(value)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        parts = [(f.name, _fits(hints[f.name])) for f in dataclasses.fields(kind) if not f.metadata.get("array")]
+        return lambda value: type(value) is dict and all(fits(value[name]) for name, fits in parts if name in value)
+    if origin is tuple and arguments[-1] is Ellipsis:
+        if arguments[0] in (float, float | None, int):
+            return _whole if arguments[0] is int else _finite
+        each = _fits(arguments[0])
+        return lambda value: type(value) is list and all(map(each, value))
+    if origin is tuple:
+        items = [_fits(a) for a in arguments]
+        return lambda value: type(value) is list and len(value) == len(items) and all(fits(v) for fits, v in zip(items, value))
+    if kind is float:
+        return lambda value: type(value) is float and math.isfinite(value)
+    if kind is int:
+        return lambda value: type(value) is int and abs(value) < 2**63
+    return (lambda value: type(value) is kind) if kind in (str, bool) else lambda value: False
+
+
+def _finite(value: Any) -> bool:
+    return type(value) is list and set(map(type, value)) <= {float, type(None)} and all(map(math.isfinite, filter(None, value)))
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is list and set(map(type, value)) <= {int} and (not value or -2**63 < min(value) <= max(value) < 2**63)
 
 
 def _check(kind, value, where: str) -> None:
@@ -77,7 +139,7 @@ def _check(kind, value, where: str) -> None:
         _expect(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63, where, "a whole number")
     elif kind is float:
         # json reads digits without a point as a whole number of any size, which no float may hold
-        _expect(isinstance(value, float) or isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63, where, "a number")
+        _expect(isinstance(value, float) and math.isfinite(value) or isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63, where, "a number")
     elif kind is str:
         _expect(isinstance(value, str), where, "a text")
 
@@ -126,8 +188,6 @@ def _check_answer(answer: Generation | None, run: AnyRun, where: str) -> None:
         for column in ("q", "p", "draw", "draft_entropy", "draft_normalised"):
             if len(getattr(round_, column)) not in (0, len(round_.proposed)):
                 raise ValueError(f"{where}.rounds[{i}].{column} has not one entry for each proposed token")
-        if round_.closing not in (None, PLAIN, CORRECTION, BONUS):
-            raise ValueError(f"{where}.rounds[{i}].closing is none of plain, correction and bonus")
         if not 0 <= round_.accepted <= len(round_.proposed):
             raise ValueError(f"{where}.rounds[{i}] accepts {round_.accepted} of {len(round_.proposed)} proposed tokens")
     _check_bytes(used, run.tokens)
@@ -149,8 +209,8 @@ def _check_sums(item: SinkItem, run: AnyRun, where: str) -> None:
     keys, sums = len(item.prompt.ids), item.sums
     if item.answer_start is not None and not 0 <= item.answer_start <= keys:
         raise ValueError(f"{where}.answer_start is {item.answer_start}, of {keys} tokens")
-    if sums is None:
-        return
+    if sums is None or (sums.received is None and sums.near is None and sums.near_mean is None):
+        return  # a report of the command line, or a stored file by itself: what attention did is said to be missing
     if len(item.structural) != keys:
         raise ValueError(f"{where}.structural has {len(item.structural)} entries for {keys} tokens")
     layers, heads = (sums.received.shape[:2] if getattr(sums.received, "ndim", 0) == 3 else (0, 0))

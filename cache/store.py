@@ -13,6 +13,7 @@ import time
 import unicodedata
 from collections import OrderedDict
 from pathlib import Path
+from typing import Callable
 
 from cache.importing import run_from_bytes
 from cache.recorded import is_recorded
@@ -145,9 +146,12 @@ class Store:
             except OSError as e:
                 log.info("%s was not cleared: %s", folder, e)
 
-    def import_json(self, content: bytes) -> str:
-        """Take in an exported run and return its id, a new one where its own is taken or unusable."""
-        run = run_from_bytes(content)
+    def import_json(self, content: bytes, check: Callable[[AnyRun], None] = lambda run: None,
+                    told: Callable[[float], None] = lambda share: None) -> str:
+        """Take in an exported run and return its id, a new one where its own is taken or unusable. `check` may refuse it with a
+        RequestError; `told` hears how much of the file was read, 0–1."""
+        run = run_from_bytes(content, told)
+        check(run)
         taken = ID.fullmatch(run.id) and any((folder / f"{run.id}.json").exists() for folder in (self.folder, self.trash))
         return self.save(dataclasses.replace(run, id=new_id()) if taken or is_recorded(run.id) else run)
 

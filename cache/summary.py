@@ -44,6 +44,8 @@ class Summary:
 
 
 def summarise(run: AnyRun, path: Path, size: int) -> Summary:
+    if not -2**31 < getattr(getattr(run, "settings", None), "gamma", 0) < 2**31:
+        raise ValueError("gamma is beyond every number of draft tokens")
     of_kind = {"compare": _compare, "sinks": _sinks, "entropy": _entropy, "uag": _uag}[run.kind]
     return Summary(id=run.id, path=str(path), bytes=size, created=run.created, name=run.name, kind=run.kind, status=run.status,
                    notes=run.notes, **of_kind(run))

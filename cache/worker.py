@@ -129,6 +129,8 @@ class Worker:
         if run is None:
             if error is None and job.asked_to_stop:
                 return STOPPED, None, None, None
+            if error is None and not getattr(job.request, "makes_run", True):  # an import, say, which keeps its runs itself
+                return DONE, None, None, None
             return FAILED, error or "The run ended without a result; please run it again.", None, None
         status = run.status if run.status in (DONE, STOPPED, FAILED) else DONE
         if status == FAILED:

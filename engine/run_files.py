@@ -7,7 +7,7 @@ from pathlib import Path
 
 from engine.errors import RequestError
 from engine.models.home import write_atomic
-from engine.trace import AnyRun, arrays, arrays_of, from_json, to_json, with_arrays
+from engine.trace import AnyRun, arrays, arrays_of, from_json, pieces, with_arrays
 
 MISSING = "The arrays of this run are missing beside its file, so what attention did cannot be shown."
 
@@ -24,7 +24,7 @@ def write(run: AnyRun, path: Path) -> None:
             raise RequestError(f"{beside} cannot be written ({e.strerror or e}).") from None
         except Exception as e:  # safetensors has an error class of its own for a full disk
             raise RequestError(f"{beside} cannot be written ({' '.join(str(e).split())[:120]}).") from None
-    write_atomic(path, to_json(run).encode("utf-8", "surrogatepass"))  # half a surrogate pair may stand in a prompt
+    write_atomic(path, (piece.encode("utf-8", "surrogatepass") for piece in pieces(run)))  # half a surrogate pair may stand in a prompt
 
 
 def read(path: Path) -> AnyRun:
@@ -39,8 +39,11 @@ def read(path: Path) -> AnyRun:
         raise ValueError("This run file is damaged: it is nested too deeply.") from None
     run = dataclasses.replace(run, id=path.stem)
     beside = path.with_suffix(arrays.SUFFIX)
-    if run.kind != "sinks" or all(item.sums is None for item in run.items):  # no prompt was read, so there is nothing to miss
-        return run
-    if not beside.exists():
-        return dataclasses.replace(run, notes=(*run.notes, MISSING))
-    return with_arrays(run, arrays.mapped(beside))
+    if beside.exists() and run.kind == "sinks":
+        run = with_arrays(run, arrays.mapped(beside))
+    return dataclasses.replace(run, notes=(*run.notes, MISSING)) if without_arrays(run) and MISSING not in run.notes else run
+
+
+def without_arrays(run: AnyRun) -> bool:
+    """Whether a prompt of this run was read but the arrays that say what attention did are not here."""
+    return run.kind == "sinks" and any(item.sums is not None and item.sums.received is None for item in run.items)

@@ -6,8 +6,9 @@ import streamlit as st
 
 import cache
 from cache import recorded
+from cache.importing import LIMIT_MB
 from engine.errors import RequestError
-from ui import difference, jobs, kinds, replay, result, runlist, session
+from ui import difference, importing, jobs, kinds, replay, result, runlist, session
 from ui.share import share
 
 session.setup()
@@ -95,7 +96,9 @@ def actions(ticked: list, shown: int, all_runs: int) -> None:
         if len(sound) == 1 and len(ticked) == 1:
             run = attempt(jobs.load, sound[0].id)
             if run is not None:
-                share(kinds.takeaway(run), result.theme(), "runs")
+                take = attempt(kinds.takeaway, run)
+                if take is not None:
+                    share(take, result.theme(), "runs")
         count = f"{shown} of {all_runs} runs" if shown != all_runs else f"{all_runs} run{'' if all_runs == 1 else 's'}"
         hint = f", {len(ticked)} ticked" if ticked else ". Tick one to open it, two to compare them"
         session.draw(f'<span class="sl quiet">{count}{hint}.</span>', width="content")
@@ -136,22 +139,19 @@ def undo() -> None:
 
 
 def bring_in() -> None:
-    """Runs from JSON files, several at once; a bad one is named in a sentence and stops no other."""
+    """Runs from JSON files, several at once: the worker reads them, and this page answers meanwhile."""
+    going = st.session_state.get(f"{SAID}.job")
+    if going:
+        importing.progress(going, SAID)
+        return
     with st.expander("Import runs"):
         turn = st.session_state.setdefault("runs.turn", 0)
-        files = st.file_uploader("JSON files of runs", accept_multiple_files=True, key=f"runs.import.{turn}",
-                                 help="Files that Share ▾ JSON or the command line's --json wrote.")
-        if not files:
-            return
-        said = []
-        for file in files:
-            try:
-                cache.store().import_json(file.getvalue())
-                said.append((f"{file.name} is imported.", "note"))
-            except RequestError as e:
-                said.append((f"{file.name}: {e}", "error"))
-        st.session_state[SAID], st.session_state["runs.turn"] = said, turn + 1
-        st.rerun()
+        files = st.file_uploader("JSON files of runs", accept_multiple_files=True, key=f"runs.import.{turn}", max_upload_size=LIMIT_MB,
+                                 help=importing.HELP)
+        if files:
+            st.session_state[f"{SAID}.job"] = importing.start([(file.name, file.getvalue()) for file in files])
+            st.session_state["runs.turn"] = turn + 1  # an empty uploader takes its place: the worker alone holds the files now
+            st.rerun()
 
 
 def both() -> None:
@@ -160,12 +160,15 @@ def both() -> None:
     if len(two) != 2:
         return
     st.divider()
-    figures = [result.drawn(run)[0] for run in two]
+    drawn = [found for run in two if (found := attempt(kinds.made, result.drawn, run)) is not None]
+    if len(drawn) != 2:
+        return
+    figures = [found[0] for found in drawn]
     session.draw(difference.difference_html(two, figures))
-    for column, run, name in zip(st.columns(2, gap="medium"), two, "AB"):
+    for column, run, card, name in zip(st.columns(2, gap="medium"), two, drawn, "AB"):
         with column:
             session.draw(difference.heading_html(run, name))
-            session.draw(f'<div class="sl-narrow">{result.drawn(run)[1]}</div>')
+            session.draw(f'<div class="sl-narrow">{card[1]}</div>')
 
 
 def attempt(what, *arguments, later: bool = False):

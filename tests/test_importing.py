@@ -89,10 +89,10 @@ def side(**values):
 @pytest.mark.parametrize("content, words", [
     (b"", "not JSON"), (b"\xff\xff", "not JSON"), (b"{", "not JSON"), (b"  <!doctype html>", "web page"),
     (b"[" * 200_000, "nested too deeply"), (b"[]", "not a SpecLens run"), (b'{"kind": "compare"}', "not a SpecLens run"),
-    (changed(schema=7), "newer SpecLens"), (changed(schema=None), "newer SpecLens"), (changed(prompt=3), "damaged"),
-    (changed(models={}), "which verifier"), (changed(models=[]), "damaged"), (changed(name=["x"]), "run.name is not a text"),
+    (changed(schema=7), "newer SpecLens"), (changed(schema=None), "run.schema is not a whole number"), (changed(prompt=3), "run.prompt is not an object"),
+    (changed(models={}), "which verifier"), (changed(models=[]), "run.models is not an object"), (changed(name=["x"]), "run.name is not a text"),
     (changed(created="yesterday"), "isoformat"), (changed(tokens={}), "bytes of token"),
-    (changed(tokens={"x": "00"}), "damaged"), (changed(notes=[1]), "run.notes[0] is not a text"),
+    (changed(tokens={"x": "00"}), "run.tokens is not an object with whole numbers"), (changed(notes=[1]), "run.notes[0] is not a text"),
     (side(ids="abc"), "run.plain.ids is not a list"), (side(ids=[1.5]), "run.plain.ids[0] is not a whole number"),
     (side(ids=[True]), "not a whole number"), (side(entropy=[1.0]), "plain.entropy has 1 entries"),
     (side(entropy=["<script>"] * 12), "run.plain.entropy[0] is not a number"), (side(top=[[[1]]] * 12), "list of 2"),
@@ -130,8 +130,8 @@ def test_a_run_with_anything_replaced_by_anything_is_refused_or_can_be_read(tmp_
 
 
 @pytest.mark.parametrize("column, value, said", [
-    ("draft_seconds", 10**400, "This run file is damaged"), ("closing", "later", "rounds[0].closing is none of plain, correction and bonus"),
-    ("draw", [10**400], "This run file is damaged"),
+    ("draft_seconds", 10**400, "rounds[0].draft_seconds is not a number"), ("closing", "later", "closing is none of plain, correction and bonus"),
+    ("draw", [10**400], "rounds[0].draw[0] is not a number"),
 ], ids=["seconds", "closing", "draw"])
 def test_numbers_past_every_range_and_unknown_closings_are_refused(column, value, said):
     data = export(sample_run())

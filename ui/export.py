@@ -14,7 +14,7 @@ from ui.card import caption, card_html
 from ui.charts import FIGURES
 from ui.document import CHART_WIDTH, PAGE_WIDTH, chart_svg, document
 from ui.ribbon import text_of, tokens_of
-from ui.takeaway import Takeaway
+from ui.takeaway import NoFigure, Takeaway
 
 CARD, RIBBON = "card", "ribbon"
 TITLES = {CARD: "Card", RIBBON: "Ribbons", "speedup": "Speedup and ceilings", "speed": "Decode speed", "time": "Where the time went",
@@ -38,7 +38,7 @@ def svg(run: Run, metrics: dict, figure_name: str, theme: str = "light") -> str:
 def _chart_svg(run: Run, metrics: dict, figure_name: str, theme: str, width: int = CHART_WIDTH) -> str:
     chart = FIGURES[figure_name](run, metrics, theme) if figure_name in FIGURES else None
     if chart is None:
-        raise ValueError(f"This run has no figure “{figure_name}”.")
+        raise NoFigure(f"This run has no figure “{figure_name}”.")
     return chart_svg(chart, width)
 
 

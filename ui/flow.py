@@ -12,6 +12,7 @@ from cache.recorded import is_recorded, recorded
 from engine.errors import RequestError
 from engine.trace import AnyRun
 from ui import folded, session
+from ui import kinds as kinds_
 from ui.jobs import PAGES, Desk, load, page_of, refused
 from ui.replay import recorded_words
 
@@ -50,7 +51,11 @@ def page(desk: Desk, asking: Callable[[], None], growing: Callable[..., str], sh
         return
     if not mine:
         provenance(desk, run, take)
-    show(run)
+    try:
+        kinds_.sound(run)
+        kinds_.made(show, run)
+    except RequestError as e:
+        session.say(str(e))
 
 
 def opening(desk: Desk) -> tuple[AnyRun | None, bool]:

@@ -18,7 +18,8 @@ from ui import session
 
 # The page a request belongs to, and what does it. By name: a saved page file makes Streamlit import the classes anew.
 REQUESTS = {"CompareRequest": ("compare", "engine.decoding.compare"), "SinksRequest": ("sinks", "engine.attention.run"),
-            "EntropyRequest": ("entropy", "engine.decoding.entropy"), "UagRequest": ("polish", "engine.decoding.uag")}
+            "EntropyRequest": ("entropy", "engine.decoding.entropy"), "UagRequest": ("polish", "engine.decoding.uag"),
+            "ImportRequest": ("runs", "")}
 PAGES = {"compare": "compare", "sinks": "sinks", "entropy": "entropy", "uag": "polish"}  # kind of run → the page that shows it
 
 
@@ -116,7 +117,7 @@ class Desk:
     def others(self) -> list:
         """Active jobs that this session does not look at here."""
         mine = self._get("at")
-        return [view for job in cache.worker().jobs() if job.id != mine and (view := job.snapshot()).active]
+        return [view for job in cache.worker().jobs() if job.id != mine and (view := job.snapshot()).active and page_of(view) != "runs"]
 
     def _at(self, id: str | None) -> None:
         run, _ = self.shown()

@@ -8,11 +8,15 @@ from dataclasses import dataclass, field
 from typing import Callable, Mapping
 
 
+class NoFigure(ValueError):
+    """This run cannot fill the figure asked for; one sentence says so."""
+
+
 @dataclass(frozen=True)
 class Takeaway:
     """One run's exports. `page` is the page that opens it.
 
-    `figures`: name → title as a person reads it. `svg(figure, theme)` draws one with the caption inside; ValueError in one
+    `figures`: name → title as a person reads it. `svg(figure, theme)` draws one with the caption inside; NoFigure in one
     sentence where this run cannot fill it. `tables`: name → CSV text. `html()` and `json()` are whole documents.
     """
 

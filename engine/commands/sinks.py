@@ -111,7 +111,7 @@ def stored(name: str) -> AnyRun:
 
 
 def report(run: SinksRun, views: list[SinkView | None], alone: bool) -> dict[str, Any]:
-    """JSON data: every position with its figures, what they amount to, and the run they come from without its prompts.
+    """JSON data: every position with its figures, what they amount to, and the run they come from, as it can be imported, without its arrays.
 
     `alone`: there was one prompt, whose figures stand at the top; else they stand in `prompts`, one entry each.
     `opening_sink` is the one that any text has at its first position: shown, and no part of health and of the sinks counted.
@@ -122,7 +122,7 @@ def report(run: SinksRun, views: list[SinkView | None], alone: bool) -> dict[str
     data = plain_data(run)
     told = {key: data[key] for key in ("id", "created", "kind", "status", "notes", "models", "machine", "schema")}
     figures = [_figures(run, item, v) for item, v in zip(run.items, views)]
-    return {**figures[0], **told} if alone and figures else {"prompts": figures, **told}
+    return {**(figures[0] if alone and figures else {"prompts": figures}), **told, "run": data}
 
 
 def _figures(run: SinksRun, item: SinkItem, view: SinkView | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 from pathlib import Path
+from typing import Iterable
 
 import platformdirs
 
@@ -48,14 +49,14 @@ def require_space(where: Path, needed: int, purpose: str) -> None:
                            "free some, or set SPECLENS_HOME to another disk.")
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Write `path` whole or not at all. RequestError if the disk is full or refuses."""
+def write_atomic(path: Path, content: str | bytes | Iterable[bytes]) -> None:
+    """Write `path` whole or not at all; `content` may come in parts. RequestError if the disk is full or refuses."""
     data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name[:60]}.{secrets.token_hex(4)}.part")
     try:
         with interrupt.unfinished(temporary):
             with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
-                f.write(data)
+                f.writelines([data] if isinstance(data, bytes) else data)
                 f.flush()
                 os.fsync(f.fileno())
             os.replace(temporary, path)

@@ -8,21 +8,21 @@ JSON without NaN or infinity; the arrays of a run, if it has any, lie beside it 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Callable, Mapping
 
 from engine.trace.arrays import from_text, to_text
 from engine.trace.compare import Run, Settings
 from engine.trace.entropy import EntropyItem, EntropyRun
 from engine.trace.parts import (ACCEPTED, BONUS, CORRECTION, DISCARDED, ENTROPY_CUT, FAILED, FINISHES, PLAIN, REJECTED, ROOM_CUT,
                                 SCHEMA, STOP_STRING, Generation, Machine, ModelFacts, Prompt, Round, Sampling, Timing)
-from engine.trace.plain import arrays_of, build, plain_data, with_arrays
+from engine.trace.plain import WordError, arrays_of, build, one_of, pieces, plain_data, with_arrays
 from engine.trace.sinks import SinkItem, SinksRun, Sums
 from engine.trace.uag import UagItem, UagResult, UagRun
 
 __all__ = ["ACCEPTED", "BONUS", "CORRECTION", "DISCARDED", "ENTROPY_CUT", "FAILED", "FINISHES", "KINDS", "PLAIN", "REJECTED",
            "ROOM_CUT", "SCHEMA", "STOP_STRING", "AnyRun", "EntropyItem",
            "EntropyRun", "Generation", "Machine", "ModelFacts", "Prompt", "Round", "Run", "Sampling", "Settings", "SinkItem",
-           "SinksRun", "Sums", "Timing", "UagItem", "UagResult", "UagRun", "arrays_of", "from_json", "plain_data", "to_json",
+           "SinksRun", "Sums", "Timing", "UagItem", "UagResult", "UagRun", "WordError", "arrays_of", "assembled", "build", "from_json", "one_of", "pieces", "plain_data", "to_json",
            "with_arrays"]
 
 AnyRun = Run | SinksRun | EntropyRun | UagRun
@@ -48,12 +48,19 @@ def from_json(text: str | bytes) -> AnyRun:
     except (ValueError, UnicodeDecodeError) as e:
         raise ValueError(f"This is not JSON: {e}.") from None
     kind: Any = KINDS.get(data.get("kind")) if isinstance(data, dict) and isinstance(data.get("kind"), str) else None
-    if kind is None or ("prompt" if kind is Run else "items") not in data:
+    return assembled(kind, data if kind else {}, data.get("arrays") if kind else None, lambda: build(kind, data))
+
+
+def assembled(kind: Any, fields: Mapping[str, Any], held: Any = None, make: Callable[[], AnyRun] | None = None) -> AnyRun:
+    """The run of class `kind` (None: no run) that has these `fields`, with the arrays that its text held. `make` builds it from
+    plain data; without it the fields are built already. ValueError in one sentence."""
+    if kind is None or ("prompt" if kind is Run else "items") not in fields:
         raise ValueError("This JSON is not a SpecLens run: it has no kind and prompt.")
-    if not isinstance(data.get("schema"), int) or data["schema"] > SCHEMA:
-        raise ValueError(f"This run was written by a newer SpecLens (schema {data.get('schema')}, known up to {SCHEMA}).")
+    schema = fields.get("schema")
+    if not isinstance(schema, int) or schema > SCHEMA:
+        raise ValueError(f"This run was written by a newer SpecLens (schema {schema}, known up to {SCHEMA}).")
     try:
-        run = build(kind, data)
-        return with_arrays(run, from_text(data["arrays"])) if data.get("arrays") else run
+        run = make() if make else kind(**fields)
+        return with_arrays(run, from_text(held)) if held else run
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError) as e:
         raise ValueError(f"This run file is damaged: {e}.") from None

@@ -15,7 +15,7 @@ from ui.entropy import picture
 from ui.entropy.card import CSS, caption, card_html
 from ui.entropy.charts import FIGURES, line_chart
 from ui.picture import captioned
-from ui.takeaway import Takeaway
+from ui.takeaway import NoFigure, Takeaway
 
 TITLES = {"card": "Card", "ribbon": "Ribbon", "line": "Entropy, token by token", "words": "Where the model commits",
           "categories": "Entropy by category", "acceptance": "Draft entropy and acceptance", "judged": "Draft entropy, accepted and rejected"}
@@ -34,12 +34,12 @@ def takeaway(run: AnyRun, side: str | None = None, at: int = 0) -> Takeaway:
 
     def svg(name: str, theme: str) -> str:
         if trail is None:
-            raise ValueError("No answer of this run holds entropies, so there is no picture.")
+            raise NoFigure("No answer of this run holds entropies, so there is no picture.")
         if name in ("card", "ribbon"):
             return getattr(picture, f"{name}_svg")(run, chosen, trail, f, theme)
         chart = STILL[name](run, chosen, trail, theme) if name in STILL else None
         if chart is None:
-            raise ValueError(f"This run has no figure “{name}”.")
+            raise NoFigure(f"This run has no figure “{name}”.")
         return captioned(drawn(chart, CHART_WIDTH), words, theme)
 
     empty = {"categories": len(f["categories"]) < 2, "acceptance": not f["draft"]["judged"], "judged": not f["draft"]["judged"]}

@@ -13,7 +13,7 @@ from ui.picture import captioned
 from ui.polish import picture, stepper
 from ui.polish.card import CSS, caption, card_html
 from ui.polish.charts import FIGURES
-from ui.takeaway import Takeaway
+from ui.takeaway import NoFigure, Takeaway
 
 TITLES = {"card": "Card", "acceptance": "Acceptance by strategy and k", "speed": "Speed against verifier-only", "causes": "Why candidates were refused"}
 HEAD = ("strategy", "k", "prompts", "rounds", "accepted", "proposed", "acceptance", "acceptance_low", "acceptance_high", "draft_tokens_survived",
@@ -32,7 +32,7 @@ def takeaway(run: UagRun, f: Figures | None = None) -> Takeaway:
             return picture.card_svg(run, f, theme)
         chart = FIGURES[name](run, f, theme) if name in FIGURES else None
         if chart is None:
-            raise ValueError(f"This run has no figure “{name}”.")
+            raise NoFigure(f"This run has no figure “{name}”.")
         return captioned(chart_svg(chart, CHART_WIDTH), caption(run), theme)
 
     return Takeaway(run.id, "polish", caption(run), TITLES, svg, html=lambda: html(run, f), json=lambda: to_json(run, figures=f, caption=caption(run)),

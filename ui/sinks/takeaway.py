@@ -14,7 +14,7 @@ from ui.picture import captioned
 from ui.sinks import picture
 from ui.sinks.card import CSS, Chosen, caption, card_html
 from ui.sinks.charts import FIGURES
-from ui.takeaway import Takeaway
+from ui.takeaway import NoFigure, Takeaway
 
 TITLES = {"card": "Card", "ribbon": "Ribbon", "histogram": "Histogram of z", "layers": "Attention, layer × position",
           "heads": "Heads that feed the sinks", "null": "What ordinary text has"}
@@ -34,12 +34,12 @@ def takeaway(run: SinksRun, at: int | None = None, seen: SinkView | None = None,
 
     def svg(name: str, theme: str) -> str:
         if item is None:
-            raise ValueError("No prompt of this run was read, so there is no picture.")
+            raise NoFigure("No prompt of this run was read, so there is no picture.")
         if name in ("card", "ribbon"):
             return getattr(picture, f"{name}_svg")(run, item, seen, chosen, theme)
         chart = FIGURES[name](run, item, seen, theme) if name in FIGURES else None
         if chart is None:
-            raise ValueError(f"This run has no figure “{name}”.")
+            raise NoFigure(f"This run has no figure “{name}”.")
         return captioned(chart_svg(chart, CHART_WIDTH), words, theme)
 
     def views() -> list[tuple[SinkItem, SinkView]]:
