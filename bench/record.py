@@ -3,7 +3,7 @@
     python -m bench.record [--only compare,sinks,uag,entropy] [--prompt TEXT] [--gamma 3] [--tokens 128] [--repeats 3]
 
 Decodes on this machine, which should have nothing else to do, and writes recorded/KIND.json. What the options ask for is of the
-comparison alone; the other pages' runs are those that their Run button makes untouched. Paths of the machine are left out, and of
+comparison alone; the other pages' runs are those of their own first prompts. Paths of the machine are left out, and of
 attention what only a choice of layers needs.
 """
 
@@ -26,6 +26,7 @@ from engine.trace import KINDS, AnyRun, Sampling, Settings, arrays_of, to_json, 
 
 ENGINES = {"compare": "engine.decoding.compare", "sinks": "engine.attention.run", "uag": "engine.decoding.uag", "entropy": "engine.decoding.entropy"}
 LIMIT = 500_000  # bytes of a file
+STRATEGY_TOKENS = 32  # of each of 13 answers: more would not fit
 DIGITS = 5  # of every number: more than any view shows
 VERIFIER = "bundled:smollm2-135m"
 
@@ -57,7 +58,7 @@ def main() -> None:
 
 
 def requests(a: argparse.Namespace) -> dict[str, CompareRequest | SinksRequest | UagRequest | EntropyRequest]:
-    """What is recorded of each kind: the pages' own first prompts, so that Run asks for the very same."""
+    """What is recorded of each kind: the pages' own first prompts."""
     from ui.entropy import controls as entropy
     from ui.polish import controls as polish
     from ui.sinks import controls as sinks
@@ -68,7 +69,7 @@ def requests(a: argparse.Namespace) -> dict[str, CompareRequest | SinksRequest |
         "compare": CompareRequest(a.prompt, VERIFIER, "bundled:smollm2-draft", settings=comparison),
         "sinks": SinksRequest((Asked(sinks.DEFAULT),), VERIFIER),
         "uag": UagRequest((Asked(polish.DEFAULT),), ways["verifier"], ways["draft"], tuple(ways["strategies"]), tuple(ways["ks"]), ways["prefix"],
-                          raw=ways["raw"], settings=Settings(max_tokens=ways["tokens"], repeats=a.repeats)),
+                          raw=ways["raw"], settings=Settings(max_tokens=STRATEGY_TOKENS, repeats=a.repeats)),
         "entropy": EntropyRequest((Asked(entropy.DEFAULT),), VERIFIER, settings=Settings(max_tokens=entropy.DEFAULTS["tokens"]))}
 
 
@@ -96,7 +97,7 @@ def as_text(run: AnyRun) -> str:
     run = replace(run, id=recorded.id_of(run.kind), models=models)
     run = with_arrays(run, {name: None for name in arrays_of(run) if name.endswith(".near")})
     data = json.loads(to_json(run, arrays=True), parse_float=lambda digits: float(f"{float(digits):.{DIGITS}g}"))
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     if len(text.encode()) > LIMIT:
         raise RequestError(f"The run would take {len(text.encode()) / 1000:.0f} kB of at most {LIMIT // 1000}; record a shorter one.")
     return text
