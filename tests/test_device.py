@@ -40,12 +40,11 @@ def test_a_precision_the_device_cannot_do_falls_back_and_says_so(monkeypatch):
     assert r.notes == ("Precision bfloat16 is not available on cpu; float32 was used.",)
 
 
-def test_a_cpu_without_bfloat16_units_computes_in_float32(monkeypatch):
-    for words, dtype in (("fpu avx2 fma", "float32"), ("avx2 avx512bw avx512vl avx512dq", "bfloat16"), ("fp asimd bf16", "bfloat16")):
-        monkeypatch.setattr(device.Path, "read_text", lambda self, words=words: f"flags : {words}")
-        device.cpu_has_bfloat16.cache_clear()
-        assert device.default_dtype("cpu") == dtype
-    device.cpu_has_bfloat16.cache_clear()
+def test_a_cpu_computes_in_float32_whatever_fits_it(monkeypatch):
+    """Exact by default: only a model that half the memory cannot hold in float32 is read in half precision."""
+    monkeypatch.setattr(device, "memory_total", lambda: 16 * 10**9)
+    assert [device.default_dtype("cpu", n) for n in (0, 135_000_000, 2_000_000_000, 2_000_000_001)] == ["float32"] * 3 + ["bfloat16"]
+    assert device.resolve("cpu", "auto", 8_000_000_000).dtype == "bfloat16" and device.resolve("cpu", "float32", 8_000_000_000).dtype == "float32"
 
 
 def test_a_device_that_can_do_nothing_falls_back_to_the_cpu(monkeypatch):

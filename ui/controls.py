@@ -100,8 +100,8 @@ def _more() -> None:
             st.selectbox("Device", DEVICES, key=_key("device"), width=NUMBER,
                          help="Where both models run. auto takes the fastest one this machine has.")
             st.selectbox("Precision", DTYPES, key=_key("dtype"), width=NUMBER + 20,
-                         help="Number format of the weights. auto is half precision on an accelerator and on a CPU with bfloat16 "
-                              "units, else float32; the card says what was used.")
+                         help="Number format of the weights. auto is half precision on an accelerator, and on a CPU float32, which is exact, "
+                              "for every model that fits its memory; the card says what was used.")
 
 
 def engine_select(key: str, width: int) -> None:

@@ -34,8 +34,8 @@ def draw(prefix: str, models: Sequence[Entry]) -> dict:
                 st.selectbox("Device", DEVICES, key=remembered("device", "auto", prefix), width=122,
                              help="Where the model runs. auto takes the fastest one this machine has.")
                 st.selectbox("Precision", DTYPES, key=remembered("dtype", "auto", prefix), width=142,
-                             help="Number format of the weights. auto is half precision on an accelerator and on a CPU with bfloat16 units, "
-                                  "else float32; the card says what was used.")
+                             help="Number format of the weights. auto is half precision on an accelerator, and on a CPU float32, which is exact, "
+                                  "for every model that fits its memory; the card says what was used.")
     keep(*DEFAULTS, prefix=prefix)
     value = {name: st.session_state.get(f"{prefix}.{name}", default) for name, default in DEFAULTS.items()}
     return {**value, "model": (value["model"] or "").strip(), "system": value["system"] or None}

@@ -87,7 +87,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default=BACKENDS[0], help=f"engine that runs the models ({BACKENDS[0]})")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="(auto)")
     parser.add_argument("--dtype", choices=DTYPES, default="auto",
-                        help="precision; auto is half on an accelerator and on a CPU with bfloat16 units, else float32 (auto)")
+                        help="precision; auto is half on an accelerator, and on a CPU float32 for a model that fits its memory (auto)")
     parser.add_argument("--json", metavar="PATH", help="write the result as one JSON object to PATH; - is standard output")
 
 

@@ -1,23 +1,23 @@
 """Which device and precision a model really runs in, settled once, before it loads.
 
-"auto" takes the best device there is, and there bfloat16 on cuda, float16 on mps, and on a cpu bfloat16 where it has
-the units for it, else float32. What was asked for and cannot be had falls back, and a note says so: speeds can only be
+"auto" takes the best device there is, and there bfloat16 on cuda, float16 on mps, and on a cpu float32 for every model whose
+weights leave room enough in it: float32 is exact where half precision can part at near ties. What was asked for and cannot be had falls back, and a note says so: speeds can only be
 compared where the real device is known. The mps and cuda lines have not been tried on such hardware. MLX has two devices of
 its own: "metal", which is what mps means to it, and "cpu".
 """
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from engine.errors import RequestError
+from engine.machine import memory_total
 from engine.models import metal
 
 DEVICES = ("auto", "cpu", "mps", "cuda")
 DTYPES = ("auto", "float32", "float16", "bfloat16")
+FLOAT32_SHARE = 0.5
 _NEXT = {  # what stands in for a precision that a device cannot do
     "cpu": {"bfloat16": "float32", "float16": "float32"},
     "mps": {"bfloat16": "float16", "float16": "float32"},
@@ -36,8 +36,8 @@ class Resolved:
     notes: tuple[str, ...] = ()
 
 
-def resolve(device: str = "auto", dtype: str = "auto") -> Resolved:
-    """Settle both. RequestError for a name that is no device or precision; never for one that is merely missing here."""
+def resolve(device: str = "auto", dtype: str = "auto", parameters: int = 0) -> Resolved:
+    """Settle both for a model of so many parameters. RequestError for a name that is no device or precision; never for one that is merely missing here."""
     _require_names(device, dtype)
     import torch
 
@@ -49,11 +49,11 @@ def resolve(device: str = "auto", dtype: str = "auto") -> Resolved:
         used = "cpu"
         notes.append(f"Device {device} is not available on this machine; cpu was used.")
 
-    wanted = default_dtype(used) if dtype == "auto" else dtype
+    wanted = default_dtype(used, parameters) if dtype == "auto" else dtype
     chosen = _settle_dtype(torch, used, wanted)
     if chosen is None:  # not even float32 works: the device is there in name only
         notes.append(f"Device {used} cannot multiply two small matrices; cpu was used.")
-        used, wanted = "cpu", default_dtype("cpu") if dtype == "auto" else dtype
+        used, wanted = "cpu", default_dtype("cpu", parameters) if dtype == "auto" else dtype
         chosen = _settle_dtype(torch, used, wanted) or "float32"
     if chosen != wanted:
         notes.append(f"Precision {wanted} is not available on {used}; {chosen} was used.")
@@ -77,22 +77,12 @@ def _require_names(device: str, dtype: str) -> None:
         raise RequestError(f"There is no precision {dtype!r}; choose one of {', '.join(DTYPES)}.")
 
 
-def default_dtype(device: str) -> str:
-    """The precision "auto" stands for on a device. On a CPU that is bfloat16 only where it multiplies bfloat16 blocks:
-    elsewhere a block of five rows costs as much as five single rows, and speculation could never pay."""
+def default_dtype(device: str, parameters: int = 0) -> str:
+    """The precision "auto" stands for on a device. On a CPU that is float32 unless the weights would take more than
+    FLOAT32_SHARE of the machine's memory in it, free or not: the same model means the same precision every time."""
     if device == "cpu":
-        return "bfloat16" if cpu_has_bfloat16() else "float32"
+        return "float32" if 4 * parameters <= FLOAT32_SHARE * memory_total() else "bfloat16"
     return "float16" if device == "mps" else "bfloat16"
-
-
-@functools.cache
-def cpu_has_bfloat16() -> bool:
-    """Whether this CPU has the vector units that torch's bfloat16 products need; False where the system does not say."""
-    try:
-        words = set(Path("/proc/cpuinfo").read_text().split())
-    except OSError:
-        return False
-    return {"avx512bw", "avx512vl", "avx512dq"} <= words or bool({"avx_ne_convert", "amx_bf16", "bf16"} & words)
 
 
 def synchronise(device: str) -> None:

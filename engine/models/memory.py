@@ -36,7 +36,7 @@ class Forecast:
     available_bytes: int
     fits: bool
     sentence: str
-    dtype: str = ""  # the precision forecast for: what "auto" stands for, where that was asked for
+    dtype: str = ""  # the precision forecast for, of the first of them: what "auto" stands for, where that was asked for
 
 
 def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, device: str = "auto", held: int = 0,
@@ -48,12 +48,13 @@ def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, devi
     """
     if dtype == "auto" and backend == "mlx":
         dtype = "float16" if metal.possible() and device != "cpu" else "float32"
-    elif dtype == "auto":  # without torch an accelerator is not known here; all of them take a half precision
-        dtype = default_dtype("cpu" if device == "auto" and sys.platform != "darwin" else device)
-    width = 4 if dtype == "float32" else 2
-    parts, seen = [], set()
-    for name in names:
+    parts, seen, settled = [], set(), dtype
+    for at, name in enumerate(names):
         facts = config(name)
+        used = dtype
+        if dtype == "auto":  # without torch an accelerator is not known here; all of them take a half precision
+            used = default_dtype("cpu" if device == "auto" and sys.platform != "darwin" else device, facts["parameters"])
+        settled, width = settled if at else used, 4 if used == "float32" else 2
         length = min(tokens, facts["context"] or tokens)
         stored = facts["bytes"] if facts["packed"] else facts["parameters"] * width  # packed weights stay packed in memory
         weights = 0 if facts["path"] in seen else stored
@@ -62,7 +63,7 @@ def forecast(names: Sequence[str], dtype: str = "auto", tokens: int = 1024, devi
     total = sum(p.weights_bytes + p.kv_cache_bytes + p.working_bytes for p in parts)
     machine, available = room(device)
     return Forecast(tuple(parts), total, machine, available, total <= available + held,
-                    f"{total / _GB:.1f} of {machine / _GB:.0f} GB", dtype)
+                    f"{total / _GB:.1f} of {machine / _GB:.0f} GB", settled)
 
 
 def require(name: str, dtype: str, device: str, tokens: int = 512) -> Forecast:

@@ -106,7 +106,7 @@ def load(name: str, device: str = "auto", dtype: str = "auto", backend: str = "t
     source = resolve(name)
     contents = weights.check(source.folder)
     require_engine(name, backend)
-    found = devices.resolve_mlx(device, dtype, contents.stored) if backend == "mlx" else devices.resolve(device, dtype)
+    found = devices.resolve_mlx(device, dtype, contents.stored) if backend == "mlx" else devices.resolve(device, dtype, config(name)["parameters"])
     odd = fit.check(name)
     memory.require(name, found.dtype, found.device)
     try:
