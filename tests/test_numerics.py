@@ -246,3 +246,14 @@ def test_a_setting_in_range_is_kept():
     s = Sampling(0.7, 40, 0.9, 0.05, 1.1, 3)
     assert sampling.resolve(s) == s
     assert sampling.resolve(replace(s, temperature=0.0)) == Sampling(repetition_penalty=1.1, seed=3)
+
+
+@pytest.mark.parametrize("share", [1e-320, 1e-46, 1e-9])
+def test_the_best_token_is_kept_however_small_top_p_is(share):
+    """1e-46 is 0 in float32: then no column is below it."""
+    for logits in (torch.tensor([[1.0, 3.0, 2.0]]), torch.randn(3, 5000, generator=torch.Generator().manual_seed(0))):
+        d = ops.filtered(logits, Sampling(1.0, top_p=share))
+        ids, q = ops.draw(d, [LARGEST] * len(logits))
+        assert ids.tolist() == logits.argmax(-1).tolist() and q.tolist() == [1.0] * len(logits)
+        closing = ops.judge_to_host(ops.Distribution(d.probabilities[:1], d.ids[:1]), None, [LARGEST], logits.shape[-1])[1]
+        assert closing == int(logits[0].argmax())

@@ -6,6 +6,7 @@ verifier-only decoding. Before each round the verifier's cache holds exactly the
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
@@ -94,14 +95,17 @@ class Verifying:
         logits, seconds = self._pass(text, block)
         scores = self.penalty.applied(logits, text, block)
         count = logits.shape[0] - 1
+        best = ops.to_host(ops.best_of(scores, min(2, scores.shape[-1]))[0])
+        require_numbers(best[:1], self.verifier.facts, self.written)
+        numbers = next((i for i, row in enumerate(best) if not math.isfinite(row[0])), count + 1)
+        if numbers <= count:  # rows that are no numbers cannot be judged: another stands in, and the round ends before it
+            scores = ops.join([scores[:numbers], *[scores[:1]] * (count + 1 - numbers)])
         uniform = self.uniforms.take(count + 1)
         drawn_from = ops.filtered(scores, self.sampling)
         accepted, closing, proposed, p, q = ops.judge_to_host(drawn_from, block, uniform, logits.shape[-1])
-        best = ops.to_host(ops.best_of(scores, min(2, scores.shape[-1]))[0])
-        require_numbers(best[: accepted + 1], self.verifier.facts, self.written)
 
         emitted, kind = [*proposed[:accepted], closing], PLAIN if not count else BONUS if accepted == count else CORRECTION
-        close = next((i for i, row in enumerate(best[: accepted + 1]) if row[0] - row[-1] < self.slack), None) if count else None
+        close = self._undecided(best[: accepted + 1], numbers) if count else None
         if close is not None:
             emitted, accepted, kind = emitted[:close], close, None
         emitted, finish = self.ending.cut(emitted)
@@ -116,8 +120,13 @@ class Verifying:
             proposed=tuple(proposed), accepted=accepted, emitted=tuple(emitted), closing=kind, p=tuple(p),
             q=tuple(None if draft.logits is None else v for v in q) if draft else (),
             draw=tuple(None if self.sampling.greedy or i >= judged else uniform[i] for i in range(len(proposed))),
-            verify_seconds=seconds, tie=None if close is None else best[close][0] - best[close][-1], note=None if close is None else TIE)
+            verify_seconds=seconds, note=None if close is None else TIE,
+            tie=None if close is None else best[close][0] - best[close][-1] if close < numbers else 0.0)
         return Judged(made, logits, drawn_from, finish, count + 1)
+
+    def _undecided(self, best: Sequence[Sequence[float]], numbers: int) -> int | None:
+        """The first row of a block that a pass of its own must decide; None where there is none. best: two best scores a row."""
+        return next((i for i, row in enumerate(best) if i >= numbers or row[0] - row[-1] < self.slack), None)
 
     def _pass(self, text: Sequence[int], block: Any) -> tuple[Any, float]:
         """One pass over the text's last token and the block: logits (k + 1, width), and the seconds it took."""
