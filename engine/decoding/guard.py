@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 
 from engine.models.base import Model, Session
 
-SAFETY = 4.0
-CONTEXT, NEAR = 96, 64  # positions read before the probe's block; best scores a row that are compared
+SAFETY = 2.0
+CONTEXT, NEAR = 96, 8  # positions read before the probe's block; best scores a row that are compared
 _known: WeakKeyDictionary[Model, dict[int, float]] = WeakKeyDictionary()
 
 

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 FAMILIES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
+FEW = 16  # rows that are a block and not a prefill
+QUERIES, KEYS = 8, 64  # what a block's attention is laid out in where that makes it exact
 PROBE = (1, 5, 3, 2, 7, 4, 6)  # ids every vocabulary has
 
 
@@ -101,14 +103,17 @@ def _agrees(lean: Llama, network: nn.Module) -> bool:
 
 
 def _padded(n: int, like: Tensor) -> int | None:
-    """Rows to pad a block of n to on a CPU with MKL in float32; None: multiply as usual.
+    """Rows to pad a block of n to on a CPU; None: multiply as usual.
 
-    There, a row times a weight runs on one core, and a few rows times a weight pack the whole weight anew each time.
-    The weight times 2, 4, 8 or 16 columns does neither: about 1.3 × the speed for one row and 2 × for a block.
+    In float32 with MKL, a row times a weight runs on one core, and a few rows times a weight pack the whole weight anew each
+    time. The weight times 2, 4, 8 or 16 columns does neither: about 1.3 × the speed for one row and 2 × for a block.
+    In half precision the weight times two columns or more adds up each of them in one order, however many they are.
     """
-    if n > 16 or like.dtype != torch.float32 or like.device.type != "cpu" or not torch.backends.mkl.is_available():
+    if n > FEW or like.device.type != "cpu":
         return None
-    return max(2, 1 << (n - 1).bit_length())
+    if like.dtype != torch.float32:
+        return max(2, n)
+    return max(2, 1 << (n - 1).bit_length()) if torch.backends.mkl.is_available() else None
 
 
 def _few_rows(x: Tensor, weight: Tensor) -> Tensor:
@@ -121,16 +126,43 @@ def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True, enable_gqa=len(q) > len(k))[0]
 
 
+class FewQueries(NamedTuple):
+    """How the few queries of a block attend: over how many keys, how many rows they are, and in which shape it is worked out."""
+
+    over: int
+    rows: int
+    shape: int | None  # rows at a time; None: all at once
+    mask: Tensor | None  # (rows, over), added to the scores
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """q (1, kv heads, rows, head) over k and v (1, kv heads, keys, head) → like q."""
+        if self.shape is None:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
+        parts = []
+        for at in range(0, self.rows, self.shape):
+            part = q[:, :, at : at + self.shape]
+            part = F.pad(part, (0, 0, 0, self.shape - part.shape[2]))
+            parts.append(F.scaled_dot_product_attention(part, k, v, attn_mask=self.mask[at : at + self.shape]))
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, 2))[:, :, : self.rows]
+
+
 class LlamaSession:
-    """One text read by a lean network. The cache is two tensors (layers, kv heads, capacity, head)."""
+    """One text read by a lean network. The cache is two tensors (layers, kv heads, capacity, head).
+
+    In half precision on a CPU a few rows are attended to in one shape whatever their number, QUERIES queries over a
+    multiple of KEYS keys: so a block of rows scores bit for bit like single rows (measured on AVX-512 with bfloat16 units;
+    `engine.decoding.guard` looks whether it holds).
+    """
 
     def __init__(self, lean: Llama, capacity: int):
         self.lean, self.length = lean, 0
+        self._one_shape = lean.embedding.device.type == "cpu" and lean.embedding.dtype != torch.float32
         self._grow(max(capacity, 16))
 
     def _grow(self, capacity: int) -> None:
         m = self.lean
-        fresh = [m.embedding.new_empty(len(m.layers), m.kv_heads, capacity, m.head_size) for _ in range(2)]
+        capacity = -(-capacity // KEYS) * KEYS
+        fresh = [m.embedding.new_zeros(len(m.layers), m.kv_heads, capacity, m.head_size) for _ in range(2)]
         if self.length:
             for new, old in zip(fresh, (self.keys, self.values)):
                 new[:, :, : self.length] = old[:, :, : self.length]
@@ -153,11 +185,7 @@ class LlamaSession:
             self._grow(max(end + 64, 2 * self.capacity))
         cos, sin = self._cos[start:end], self._sin[start:end]
         turned, half, group = m.heads + m.kv_heads, m.head_size // 2, m.heads // m.kv_heads
-        mask = None
-        if n > 1 and start:
-            # Row r is query r // group: a group of query heads shares a key head, so the group is laid along the queries.
-            seen = torch.arange(end, device=ids.device)[None] <= torch.arange(start, end, device=ids.device)[:, None]
-            mask = seen.repeat_interleave(group, 0)
+        few = self._few(start, n) if start or n == 1 else None
         rows = _padded(n, m.embedding)
         product = F.linear if rows is None else _few_rows
         x = F.embedding(ids, m.embedding)
@@ -174,13 +202,13 @@ class LlamaSession:
             qk = torch.addcmul(qk * cos, torch.cat((qk[..., half:], qk[..., :half]), -1), sin)
             keys[:, start:end] = qk[:, m.heads :].transpose(0, 1)
             values[:, start:end] = qkv[:, turned:].transpose(0, 1)
-            k, v = keys[:, :end], values[:, :end]
             if not start and (n > 1 or attend):
-                a = (attend or causal)(qk[:, : m.heads].transpose(0, 1), k, v)
+                a = (attend or causal)(qk[:, : m.heads].transpose(0, 1), keys[:, :end], values[:, :end])
                 mixed[:n].view(n, m.heads, -1).copy_(a.transpose(0, 1))
             else:
+                # A group of query heads shares a key head, so the group is laid along the queries.
                 q = qk[:, : m.heads].view(n, m.kv_heads, group, -1).transpose(0, 1).reshape(1, m.kv_heads, n * group, -1)
-                a = F.scaled_dot_product_attention(q, k[None], v[None], attn_mask=mask)
+                a = few.attend(q, keys[None, :, : few.over], values[None, :, : few.over])
                 mixed[:n].view(n, m.kv_heads, group, -1).copy_(a.view(m.kv_heads, n, group, -1).transpose(0, 1))
             x = x + product(mixed, w.out)
             gate, up = product(F.rms_norm(x, width, w.norm2, m.eps), w.gate_up).chunk(2, -1)
@@ -190,6 +218,17 @@ class LlamaSession:
             return None
         scores = F.rms_norm(x if rows else x[n - last :], width, m.norm, m.eps)
         return product(scores, m.head)[n - last if rows else 0 : n if rows else last].float().contiguous()
+
+    def _few(self, start: int, n: int) -> "FewQueries":
+        m, rows, over = self.lean, n, start + n
+        if self._one_shape:
+            rows, over = -(-n // QUERIES) * QUERIES, -(-over // KEYS) * KEYS
+        mask = None
+        if rows > 1:
+            last_seen = torch.arange(start, start + rows).clamp(max=start + n - 1)
+            seen = (torch.arange(over)[None] <= last_seen[:, None]).repeat_interleave(m.heads // m.kv_heads, 0)
+            mask = torch.zeros_like(seen, dtype=m.embedding.dtype).masked_fill_(~seen, -torch.inf).to(m.embedding.device)
+        return FewQueries(over, n * m.heads // m.kv_heads, QUERIES * m.heads // m.kv_heads if self._one_shape else None, mask)
 
     def rewind(self, count: int) -> None:
         self.length -= count
