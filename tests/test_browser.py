@@ -146,6 +146,7 @@ def test_two_sessions_queue_and_are_not_mixed_up(page, server, chromium):
     other.get_by_label("Prompt", exact=True).fill("Count from one to ten.")
     press_run(other)
     other.get_by_text("1 run ahead of yours").wait_for()
+    page.locator(".sl.live .t").first.wait_for()  # stopped before a token was written there would be no run
     page.get_by_role("button", name="Stop").click()
     page.locator(".sl.card .mark").filter(has_text="stopped").wait_for()
     other.locator(".sl.card").wait_for()

@@ -114,7 +114,8 @@ def test_a_prompt_that_cannot_be_read_is_kept_with_its_sentence_and_the_others_r
     assert [i.refused is None for i in run.items] == [True, False, True] and run.status == "done"
     refused = run.items[1]
     assert said in refused.refused and refused.answer is None and refused.prompt.text == bad[:REFUSED_SHOWN] and (refused.label, refused.category) == ("bad", "x")
-    assert from_json(to_json(run).encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")) == run
+    again = from_json(to_json(run).encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass"))
+    assert to_json(again) == to_json(run).encode("utf-8", "replace").decode()  # half a surrogate pair, if any, is read as "?"
     with pytest.raises(RequestError, match=said):  # alone, it is the request that is wrong
         events(asked((Asked(bad),)), tiny)
 

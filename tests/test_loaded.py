@@ -266,7 +266,7 @@ def test_the_processes_worker_keeps_its_runs_in_the_processes_store(tmp_path, mo
     monkeypatch.setenv("SPECLENS_HOME", str(tmp_path))
     job = cache.worker().submit(None, lambda stop: iter([Done(sample_run(7))]), "Compare")
     assert job.wait(30)
-    assert job.snapshot().error is None and [line.id for line in cache.store().list()] == [job.run_id] == [sample_run(7).id]
+    assert job.snapshot().error is None and [line.id for line in cache.store().list()] == [job.run_id] == [job.id]
     assert "ScriptRunContext" not in caplog.text
 
 

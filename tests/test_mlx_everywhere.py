@@ -157,7 +157,7 @@ def test_memory_is_foreseen_before_mlx_loads_anything(folders, packed, monkeypat
 def test_page_and_loader_foresee_the_memory_of_the_engine_asked_for(folders, monkeypatch):
     for name in ("possible", "available"):
         monkeypatch.setattr(metal, name, lambda: False)
-    monkeypatch.setattr(memory, "default_dtype", lambda device: "bfloat16")  # as torch has it on a CPU with such units
+    monkeypatch.setattr(memory, "default_dtype", lambda device, parameters=0: "bfloat16")  # as torch has it on a CPU with such units
     torch, mlx = (pair.check(folders["a"], folders["b"], backend=engine).forecast for engine in ("torch", "mlx"))
     assert [2 * part.weights_bytes for part in torch.parts] == [part.weights_bytes for part in mlx.parts]
     seen, forecast = [], memory.forecast
